@@ -9,6 +9,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from tests.sampling import EVERY_CASE, SWEEP_STEP
 
 if TYPE_CHECKING:
-    from referee.judge import Referee
+    from tests.shared_referee import SharedReferee
 
 # What somebody's shell or a build machine may hold, and what would change what kmint or a child
 # process does.
@@ -63,31 +64,75 @@ settings.register_profile(
 settings.load_profile("kmint")
 
 
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("homes")
+    # A folder of pytest's own costs a look at all the earlier ones.
+    return (folder / str(number) / "kmint" for number in count())
+
+
 @pytest.fixture(autouse=True)
-def kmint_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kmint_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A KMINT_HOME of the test's own, so that no test reads or writes the user's files."""
-    home = tmp_path_factory.mktemp("home") / "kmint"
+    home = next(_homes)
+    home.parent.mkdir()
     monkeypatch.setenv("KMINT_HOME", str(home))
     return home
 
 
 @pytest.fixture(scope="session")
-def _warm_referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
-    from referee.judge import Referee
+def shared_referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedReferee]:
+    """One warm referee for all tests of a process."""
+    from tests.shared_referee import SharedReferee
 
-    with Referee(cache=tmp_path_factory.mktemp("warm")) as opened:
-        yield opened
+    with pytest.MonkeyPatch.context() as patch:
+        # Files judge a few operations in turn.
+        patch.setattr("referee.judge.MOST_SEEDS", 8)
+        with SharedReferee(cache=tmp_path_factory.mktemp("warm")) as opened:
+            yield opened
+
+
+def _patches(item: pytest.Item) -> bool:
+    """Whether a test patches something itself, or by a fixture made for that."""
+    info = item._fixtureinfo  # type: ignore[attr-defined]
+    made = {name for name, found in info.name2fixturedefs.items() if name not in _PATCH_NO_STEP}
+    return "monkeypatch" in info.argnames or any(
+        "monkeypatch" in found.argnames for name in made for found in info.name2fixturedefs[name]
+    )
+
+
+_PATCH_NO_STEP = {"kmint_home", "own_process", "warm"}
+
+
+@pytest.fixture(autouse=True)
+def _seed_of_the_run(request: pytest.FixtureRequest) -> None:
+    shared = sys.modules.get("tests.shared_referee")
+    if shared is not None:
+        shared.SharedReferee.repeats = not _patches(request.node)
+        request.node.add_report_section("setup", "KMINT_TEST_SEED", str(shared.SEED))
 
 
 @pytest.fixture
-def warm(_warm_referee: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
+def warm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """`kmint` of tests/cli/runner.py runs in this process, and the referee that it opens is open.
 
     A command of its own process would load torch three times. Where a GPU is, each command does:
     tests hide the GPU from a command by its environment.
     """
-    if _warm_referee.no_gpu is not None:
-        monkeypatch.setattr("tests.cli.runner.warm", _warm_referee)
+    # A command finds another class under the name of the referee's.
+    import tests.shared_referee  # noqa: F401
+    from referee.gpu.replayer import Replayer
+
+    if Replayer.available() is not None:
+        monkeypatch.setattr(
+            "tests.cli.runner.warm", lambda: request.getfixturevalue("shared_referee")
+        )
+
+
+@pytest.fixture
+def own_process(warm: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a file whose tests are `warm`: `kmint` runs in a process of its own in this test."""
+    monkeypatch.setattr("tests.cli.runner.warm", None)
 
 
 @pytest.fixture(autouse=True)

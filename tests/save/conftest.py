@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,10 +107,9 @@ class Project:
 
 
 @pytest.fixture(scope="session")
-def referee() -> Iterator[Referee]:
+def referee(shared_referee: Referee) -> Referee:
     """The real referee, warm."""
-    with Referee() as referee:
-        yield referee
+    return shared_referee
 
 
 def passed_everywhere(op: str) -> Verdict:
@@ -132,7 +130,8 @@ def save_gold(referee: Referee, name: str, folder: Path, *, drafted: bool = True
         draft(text, verdict),
         get(op),
         folder,
-        judge=lambda candidate: referee.judge(candidate, op, level="correct"),
+        # With a seed of its own, as a command does it.
+        judge=lambda candidate: Referee.judge(referee, candidate, op, level="correct"),
     )
 
 

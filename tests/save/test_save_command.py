@@ -17,6 +17,8 @@ from tests.cli.runner import kmint
 from tests.save.conftest import source
 from tests.save.test_host_code import GOOD
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def remember(referee: Referee, op: str, text: str, task: TaskName | None = None) -> str:
     """A judged draft in the history; its id. `task` is a reference of the user's own."""
@@ -52,7 +54,6 @@ def remember(referee: Referee, op: str, text: str, task: TaskName | None = None)
         return history.draft(number, 0).id
 
 
-@pytest.mark.usefixtures("warm")
 def test_from_the_history_to_a_project_and_back(referee: Referee, tmp_path: Path) -> None:
     good = remember(referee, "softmax", GOOD)
     done = kmint("save", good, "--to", str(tmp_path), "--json")
@@ -112,6 +113,7 @@ def test_a_kernel_that_needs_more_may_be_right_and_is_not_saved(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.usefixtures("own_process")
 def test_only_minting_needs_llama_cpp(referee: Referee, tmp_path: Path) -> None:
     """Judging, saving and verifying work where llama.cpp is not built; `mint` says what is missing."""
     (tmp_path / "without").mkdir()

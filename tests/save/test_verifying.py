@@ -21,6 +21,8 @@ from referee.versions import FP_FUSION
 from tests.cli.runner import kmint
 from tests.save.conftest import Project, save_gold
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture(scope="module")
 def original(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -37,8 +39,10 @@ def folder(original: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def judge(referee: Referee) -> Judge:
-    """Judges each text once."""
-    return functools.cache(lambda candidate, op: referee.judge(candidate, op, level="correct"))
+    """Judges each text once, with a seed of its own."""
+    return functools.cache(
+        lambda candidate, op: Referee.judge(referee, candidate, op, level="correct")
+    )
 
 
 def change(path: Path, before: str, after: str) -> None:
@@ -190,7 +194,6 @@ def test_a_receipt_cannot_point_outside_its_folder(folder: Path) -> None:
     assert verify(folder / "rmsnorm.py", None).files["../../etc/hostname"] == "missing"
 
 
-@pytest.mark.usefixtures("warm")
 def test_an_unknown_operation_is_a_problem_of_that_file(folder: Path) -> None:
     change(folder / "rmsnorm.receipt.json", '"op": "rmsnorm"', '"op": "rmsnrom"')
     done = kmint("verify", str(folder), "--json")
@@ -236,7 +239,6 @@ HOSTILE_PARTS = {
 }
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("text", HOSTILE_PARTS.values(), ids=HOSTILE_PARTS)
 def test_a_hostile_judged_part_is_a_problem(folder: Path, text: str) -> None:
     file = folder / "rmsnorm.py"
@@ -259,7 +261,6 @@ HOSTILE_BLOCKS = {
 }
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("text", HOSTILE_BLOCKS.values(), ids=HOSTILE_BLOCKS)
 def test_a_hostile_provenance_block_is_no_block(folder: Path, text: str) -> None:
     file = folder / "rmsnorm.py"

@@ -74,9 +74,9 @@ def test_a_right_kernel_is_correct_and_every_guard_reports(referee: Referee) -> 
 
 
 def test_a_seed_repeats_a_verdict_exactly(referee: Referee) -> None:
-    first = referee.judge(SOFTMAX, "softmax", level="correct")
+    first = Referee.judge(referee, SOFTMAX, "softmax", level="correct")
     again = referee.judge(SOFTMAX, "softmax", level="correct", seed=first.seed)
-    other = referee.judge(SOFTMAX, "softmax", level="correct")
+    other = Referee.judge(referee, SOFTMAX, "softmax", level="correct")
     assert again.seed == first.seed and again.cells == first.cells
     assert other.seed != first.seed and other.cells != first.cells
 
@@ -84,8 +84,8 @@ def test_a_seed_repeats_a_verdict_exactly(referee: Referee) -> None:
 def test_cases_are_counted_to_the_last_one(referee: Referee) -> None:
     """Every case of a right kernel is told as done once, and those that earn badges count too."""
     told: list[tuple[int, int]] = []
-    verdict = referee.judge(
-        SOFTMAX, "softmax", count=lambda done, total: told.append((done, total))
+    verdict = Referee.judge(
+        referee, SOFTMAX, "softmax", count=lambda done, total: told.append((done, total))
     )
     total = len(verdict.cells)
     assert verdict.verdict == "correct" and total > 100
@@ -200,7 +200,9 @@ def test_candidates_judged_at_once_do_not_mix(referee: Referee) -> None:
     with ThreadPoolExecutor(4) as pool:
         verdicts = list(
             pool.map(
-                lambda name: referee.judge(GOLD[name].source, GOLD[name].op, level="correct"),
+                lambda name: Referee.judge(
+                    referee, GOLD[name].source, GOLD[name].op, level="correct"
+                ),
                 names * 2,
             )
         )
