@@ -4,6 +4,7 @@ the gpu marker.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from tests.sampling import EVERY_CASE, SWEEP_STEP
 
 if TYPE_CHECKING:
-    from tests.shared_referee import SharedReferee
+    from referee.judge import Referee
 
 # What somebody's shell or a build machine may hold, and what would change what kmint or a child
 # process does.
@@ -44,6 +45,9 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, lambda number, frame: None)
 signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+# Collecting the tests makes hardly any garbage, and looking for some is a fifth of its time.
+gc.disable()
 
 # Two spinning threads of a library are many times slower than one while anything else runs on the
 # machine.
@@ -81,7 +85,7 @@ def kmint_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedReferee]:
+def shared_referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
     """One warm referee for all tests of a process."""
     from tests.shared_referee import SharedReferee
 
@@ -187,11 +191,18 @@ _LONGEST = (
     "tests/tui/test_random_keys.py",
     "tests/referee/judge/test_cpu_reach.py",
     "tests/referee/judge/test_judge.py",
-    "tests/smith/test_engine.py",
+    "tests/graph/test_variants.py",
+    "tests/referee/test_canary.py",
     "tests/referee/judge/test_interpreter_checks.py",
+    "tests/referee/judge/test_kills.py",
+    "tests/mint/test_end_to_end.py",
+    "tests/smith/test_engine.py",
+    "tests/referee/judge/test_replay_path.py",
     "tests/save/test_planted_mistakes.py",
     "tests/save/test_own_reference.py",
     "tests/save/test_verifying.py",
+    "tests/referee/judge/test_batch_invariance.py",
+    "tests/referee/judge/test_library_style.py",
     "tests/smith/test_drafting.py",
     "tests/convert/test_equals_peft.py",
     "tests/referee/judge/test_fresh_widths.py",
@@ -231,6 +242,13 @@ def _sampled(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Ite
     if out:
         config.hook.pytest_deselected(items=out)
     return left
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, and never among what is collected, which stays."""
+    gc.freeze()
+    gc.enable()
 
 
 # Before xdist looks at the groups.
