@@ -42,6 +42,8 @@ BY_KIND = {
 
 OPAQUE = ("keywords_rmsnorm_short", "tuple_add_layernorm_gelu")
 """Two whose host code `torch.compile` cannot trace."""
+DRAFTED = OPAQUE[1]
+"""One that is judged as a draft too, before it is saved."""
 
 
 def source(name: str) -> str:
@@ -161,7 +163,7 @@ def project(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> Proje
     with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
         made = pool.map(
             lambda name: (
-                save_gold(referee, name, folder, drafted=name in OPAQUE)
+                save_gold(referee, name, folder, drafted=name == DRAFTED)
                 if name in JUDGED or torch.cuda.is_available()
                 else save_quickly(name, folder)
             ),
