@@ -26,7 +26,6 @@ from tests.cli.runner import kmint
 from tests.cli.test_bad_input import refused
 from tests.save.conftest import draft, session, source
 from tests.save.several import save_several
-from tests.save.test_host_code import GOOD
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -94,7 +93,7 @@ def remember(op: str, *drafts: tuple[str, Verdict]) -> None:
 def two() -> None:
     remember(
         "softmax",
-        (GOOD, won(timing(WIDE, 1.3), timing(TALL, 1.1))),
+        (source("online_softmax"), won(timing(WIDE, 1.3), timing(TALL, 1.1))),
         (source("rows_softmax"), won(timing(WIDE, 1.2), timing(TALL, 1.4))),
     )
 
@@ -164,7 +163,7 @@ def test_any_rows_become_the_table_of_a_saved_file(
         won(*(timing(name, ratio) for name, ratio in zip(names, some, strict=True)))
         for some in ratios
     ]
-    texts = (GOOD, source("rows_softmax"))
+    texts = (source("online_softmax"), source("rows_softmax"))
     remember("softmax", *zip(texts, verdicts, strict=True))
     done = kmint("save", "1.0", "1.1", "--shape", "Mx4096:bf16", "--to", str(tmp_path), "--json")
     assert done.code == 0, done.err
