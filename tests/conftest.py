@@ -4,11 +4,13 @@ the gpu marker.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +46,9 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(_number, lambda number, frame: None)
 signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
+# Collecting the tests makes hardly any garbage, and looking for some is a fifth of its time.
+gc.disable()
+
 # Two spinning threads of a library are many times slower than one while anything else runs on the
 # machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -63,31 +68,75 @@ settings.register_profile(
 settings.load_profile("kmint")
 
 
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("homes")
+    # A folder of pytest's own costs a look at all the earlier ones.
+    return (folder / str(number) / "kmint" for number in count())
+
+
 @pytest.fixture(autouse=True)
-def kmint_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kmint_home(_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A KMINT_HOME of the test's own, so that no test reads or writes the user's files."""
-    home = tmp_path_factory.mktemp("home") / "kmint"
+    home = next(_homes)
+    home.parent.mkdir()
     monkeypatch.setenv("KMINT_HOME", str(home))
     return home
 
 
 @pytest.fixture(scope="session")
-def _warm_referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
-    from referee.judge import Referee
+def shared_referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
+    """One warm referee for all tests of a process."""
+    from tests.shared_referee import SharedReferee
 
-    with Referee(cache=tmp_path_factory.mktemp("warm")) as opened:
-        yield opened
+    with pytest.MonkeyPatch.context() as patch:
+        # Files judge a few operations in turn.
+        patch.setattr("referee.judge.MOST_SEEDS", 8)
+        with SharedReferee(cache=tmp_path_factory.mktemp("warm")) as opened:
+            yield opened
+
+
+def _patches(item: pytest.Item) -> bool:
+    """Whether a test patches something itself, or by a fixture made for that."""
+    info = item._fixtureinfo  # type: ignore[attr-defined]
+    made = {name for name, found in info.name2fixturedefs.items() if name not in _PATCH_NO_STEP}
+    return "monkeypatch" in info.argnames or any(
+        "monkeypatch" in found.argnames for name in made for found in info.name2fixturedefs[name]
+    )
+
+
+_PATCH_NO_STEP = {"kmint_home", "own_process", "warm"}
+
+
+@pytest.fixture(autouse=True)
+def _seed_of_the_run(request: pytest.FixtureRequest) -> None:
+    shared = sys.modules.get("tests.shared_referee")
+    if shared is not None:
+        shared.SharedReferee.repeats = not _patches(request.node)
+        request.node.add_report_section("setup", "KMINT_TEST_SEED", str(shared.SEED))
 
 
 @pytest.fixture
-def warm(_warm_referee: Referee, monkeypatch: pytest.MonkeyPatch) -> None:
+def warm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """`kmint` of tests/cli/runner.py runs in this process, and the referee that it opens is open.
 
     A command of its own process would load torch three times. Where a GPU is, each command does:
     tests hide the GPU from a command by its environment.
     """
-    if _warm_referee.no_gpu is not None:
-        monkeypatch.setattr("tests.cli.runner.warm", _warm_referee)
+    # A command finds another class under the name of the referee's.
+    import tests.shared_referee  # noqa: F401
+    from referee.gpu.replayer import Replayer
+
+    if Replayer.available() is not None:
+        monkeypatch.setattr(
+            "tests.cli.runner.warm", lambda: request.getfixturevalue("shared_referee")
+        )
+
+
+@pytest.fixture
+def own_process(warm: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a file whose tests are `warm`: `kmint` runs in a process of its own in this test."""
+    monkeypatch.setattr("tests.cli.runner.warm", None)
 
 
 @pytest.fixture(autouse=True)
@@ -142,11 +191,18 @@ _LONGEST = (
     "tests/tui/test_random_keys.py",
     "tests/referee/judge/test_cpu_reach.py",
     "tests/referee/judge/test_judge.py",
-    "tests/smith/test_engine.py",
+    "tests/graph/test_variants.py",
+    "tests/referee/test_canary.py",
     "tests/referee/judge/test_interpreter_checks.py",
+    "tests/referee/judge/test_kills.py",
+    "tests/mint/test_end_to_end.py",
+    "tests/smith/test_engine.py",
+    "tests/referee/judge/test_replay_path.py",
     "tests/save/test_planted_mistakes.py",
     "tests/save/test_own_reference.py",
     "tests/save/test_verifying.py",
+    "tests/referee/judge/test_batch_invariance.py",
+    "tests/referee/judge/test_library_style.py",
     "tests/smith/test_drafting.py",
     "tests/convert/test_equals_peft.py",
     "tests/referee/judge/test_fresh_widths.py",
@@ -186,6 +242,13 @@ def _sampled(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Ite
     if out:
         config.hook.pytest_deselected(items=out)
     return left
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, and never among what is collected, which stays."""
+    gc.freeze()
+    gc.enable()
 
 
 # Before xdist looks at the groups.

@@ -17,6 +17,8 @@ from kmint_tui.escapes import visible, visible_json, visible_line, without_unsaf
 from tests.cli.runner import kmint
 from tests.evil import EVIL, SOURCE, STEERS, fill_evil
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 texts = st.text(st.characters(exclude_categories=())) | st.text(
     st.sampled_from(EVIL + "\ud800\n\t\U000e0041é👍")
 )

@@ -15,6 +15,8 @@ from tests.cli.runner import kmint
 from tests.cli.test_bad_input import refused
 from tests.docs.test_examples import check_line
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def test_it_is_printed_and_installed(tmp_path: Path) -> None:
     folder = tmp_path / "skills" / "kmint"

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from kmint_tui.cli.main import main
 if TYPE_CHECKING:
     from referee.judge import Referee
 
-warm: Referee | None = None
+warm: Callable[[], Referee] | None = None
 """The referee that commands find open where they run in this process."""
 
 
@@ -69,10 +69,12 @@ def kmint(
 _UNSEEN = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 
-def _here(referee: Referee, arguments: tuple[str, ...], environment: dict[str, str]) -> Done:
+def _here(
+    referee: Callable[[], Referee], arguments: tuple[str, ...], environment: dict[str, str]
+) -> Done:
     @contextmanager
     def opened(**_: object) -> Iterator[Referee]:
-        yield referee
+        yield referee()
 
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="\n") for _ in range(2))
     with (

@@ -14,6 +14,8 @@ from tests.cli.runner import Done, kmint
 from tests.history.test_transfer import fill
 from tests.sampling import EVERY_CASE
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:

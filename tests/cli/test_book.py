@@ -13,6 +13,8 @@ from referee.gpu.replayer import Replayer
 from tests.book.examples import RIGHT, WRONG, book, entry
 from tests.cli.runner import kmint
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
@@ -39,7 +41,6 @@ def test_an_empty_book_says_how_to_get_one() -> None:
         assert done.code == 2 and "there is no book yet" in done.err
 
 
-@pytest.mark.usefixtures("warm")
 def test_a_book_travels_between_machines(foreign: Path, tmp_path: Path) -> None:
     assert kmint("book", "import", str(foreign)).code == 0
     listed = kmint("book", "ls", "--device", "h200")
@@ -55,7 +56,6 @@ def test_a_book_travels_between_machines(foreign: Path, tmp_path: Path) -> None:
     assert kmint("book", "ls", "--json").document["device"] == "NVIDIA H200"
 
 
-@pytest.mark.usefixtures("warm")
 def test_any_rows_are_every_row_count_of_the_book(foreign: Path) -> None:
     assert kmint("book", "import", str(foreign)).code == 0
     shown = kmint("book", "show", "silu", "--shape", "Mx4096:bf16")
@@ -70,7 +70,6 @@ def test_any_rows_are_every_row_count_of_the_book(foreign: Path) -> None:
             assert done.code == 2 and "error: shape not usable: " in done.err, done.err
 
 
-@pytest.mark.usefixtures("warm")
 def test_a_save_judges_here_and_trusts_no_word(
     foreign: Path, tmp_path: Path, kmint_home: Path
 ) -> None:
@@ -96,7 +95,6 @@ def test_a_save_judges_here_and_trusts_no_word(
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.usefixtures("warm")
 def test_a_shape_that_no_operation_has_is_named(tmp_path: Path) -> None:
     file = tmp_path / "odd.json"
     odd = book(entry(shape="many"), entry(op="made_up", shape="1x1"))

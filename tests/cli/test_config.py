@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.runner import kmint
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.mark.parametrize(
     ("text", "words"),

@@ -13,6 +13,8 @@ from tests.cli.test_bad_input import refused
 from tests.core.test_farm import KERNEL
 from tests.save.test_host_code import GOOD
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 ABSENT = "127.0.0.1:1"
 
 

@@ -18,6 +18,8 @@ from kmint_tui.cli.options import RUNS_AS_YOU
 from kmint_tui.core.exit_codes import ExitCode
 from tests.cli.runner import kmint
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PLACES = Path(__file__).parents[2] / "docs" / "places-and-exit-codes.md"
 
 

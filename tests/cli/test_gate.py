@@ -24,6 +24,8 @@ from tests.cli.test_bad_input import refused
 from tests.save.conftest import source
 from tests.save.test_host_code import GOOD
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 HERE = {"device": "NVIDIA H200", "torch": "2.11", "triton": "3.6", "cuda_driver": "13.0"}
 KERNEL = Kernel(GOOD, ops.get("softmax"), TaskName("softmax"), "softmax.py", "file")
 

@@ -16,6 +16,8 @@ from referee.verdict import CellResult, Verdict
 from tests.cli.runner import kmint
 from tests.save.test_host_code import GOOD
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 REFERENCE = '''
 import torch
 
@@ -76,7 +78,6 @@ def test_a_kernel_from_stdin_with_a_byte_order_mark() -> None:
     assert "screen" in done.out
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("level", ["screen", "compile"])
 @pytest.mark.parametrize(
     ("source", "code", "outcome"),
@@ -92,7 +93,6 @@ def test_a_lower_level_is_exit_0_and_claims_nothing(
     assert done.document["stage"] in ("screen", level)
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("source", "op", "words"),
     [
@@ -117,7 +117,6 @@ def test_what_does_not_pass_is_exit_1_with_the_reason(
     assert all(word in done.out for word in words)
 
 
-@pytest.mark.usefixtures("warm")
 def test_a_reference_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "reference.py").write_text(REFERENCE, encoding="utf-8")
     (tmp_path / "kernel.py").write_text(DOUBLE, encoding="utf-8")

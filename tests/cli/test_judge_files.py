@@ -18,6 +18,8 @@ from tests.cli.runner import kmint
 from tests.cli.test_bad_input import refused
 from tests.save.test_host_code import GOOD
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 BAD = "def run(x):\n"
 REFERENCE = '''
 import torch

@@ -16,6 +16,8 @@ from tests.cli.runner import kmint
 from tests.cli.test_bad_input import refused
 from tests.save.test_host_code import GOOD
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 WRONG = GOOD.replace("x / tl.sum(x, axis=0)", "x")
 
 
@@ -24,7 +26,6 @@ def write(path: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.usefixtures("warm")
 def test_drafts_of_an_agent_are_kept_ranked_and_saved(tmp_path: Path) -> None:
     wrong, good = write(tmp_path / "softmax_1.py", WRONG), write(tmp_path / "softmax_2.py", GOOD)
     first = kmint("judge", wrong, "--keep", "agent one", "--json")

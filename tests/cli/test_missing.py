@@ -11,6 +11,8 @@ from kmint_tui.cli import main
 from kmint_tui.cli.framework import LazyGroup
 from tests.cli.runner import kmint
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def commands(
     group: click.Command = main.kmint, path: str = "kmint"

@@ -15,8 +15,9 @@ from kmint_tui.models.usage import note
 from tests.cli.runner import kmint
 from tests.save.test_host_code import GOOD
 
+pytestmark = pytest.mark.usefixtures("warm")
 
-@pytest.mark.usefixtures("warm")
+
 def test_ops_show_and_a_verdict_count_the_same_cases(tmp_path: Path) -> None:
     file = tmp_path / "kernel.py"
     file.write_text(GOOD, encoding="utf-8")
@@ -63,7 +64,6 @@ def test_the_plan_and_models_show_tell_the_same_memory() -> None:
     assert len({found.groups() for found in texts if found}) == 1
 
 
-@pytest.mark.usefixtures("warm")
 def test_a_session_names_the_estimate_of_its_plan(tmp_path: Path) -> None:
     model = resolve(registry.load(tmp_path / "none"), "embedded").file
     log = tmp_path / "log"

@@ -12,6 +12,8 @@ import pytest
 from tests import tiny_models
 from tests.cli.runner import kmint
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 FILE = """
 import torch
 import torch.nn.functional as F

@@ -14,6 +14,8 @@ from kmint_tui.cli.streams import Output
 from referee.selftest.runner import Result, SelftestReport, run, specimens
 from tests.cli.runner import kmint
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 CHEAT = "001_forge_at_import"
 RIGHT = Result(
     "cheats",

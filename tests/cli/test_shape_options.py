@@ -12,10 +12,11 @@ from tests.cli.test_bad_input import refused
 from tests.cli.test_judge import DOUBLE, REFERENCE
 from tests.save.test_host_code import GOOD
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 NARROW = GOOD.replace("x_ptr + row", "(N == 768) + x_ptr + row", 1)
 
 
-@pytest.mark.usefixtures("warm")
 def test_a_kernel_is_judged_at_the_asked_width(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
     (tmp_path / "narrow.py").write_text(NARROW, encoding="utf-8")
@@ -40,7 +41,6 @@ def test_a_kernel_is_judged_at_the_asked_width(tmp_path: Path) -> None:
     assert (bad.code, bad.document["verdict"]) == (1, "rejected")
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -27,6 +27,8 @@ from tests.cli.test_bad_input import refused
 from tests.save.conftest import draft, session, source
 from tests.save.several import save_several
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 WIDE, TALL = "8192x4096:bfloat16", "32768x1024:bfloat16"
 WRONG = [
     (["--shape", "0x5"], "is no shape"),
@@ -104,7 +106,6 @@ COMMANDS = {
 }
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.sweep
 @pytest.mark.parametrize(("options", "words"), WRONG)
 @pytest.mark.parametrize("command", COMMANDS)
@@ -117,7 +118,6 @@ def test_wrong_shapes_are_told_first(
     assert [one["id"] for one in kmint("history", "--json").document["sessions"]] == [1]
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_dtype_that_the_operation_lacks_is_told(tmp_path: Path, command: str) -> None:
     verdict = replace(won(timing(WIDE, 1.3)), op="dequant_int8")
@@ -152,7 +152,6 @@ def test_any_rows_are_those_that_fit(monkeypatch: pytest.MonkeyPatch, two: None)
             start_of(history, asked)
 
 
-@pytest.mark.usefixtures("warm")
 def test_any_rows_become_the_table_of_a_saved_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +175,6 @@ def test_any_rows_become_the_table_of_a_saved_file(
     ] == [str(rows) for rows in ROW_COUNTS]
 
 
-@pytest.mark.usefixtures("warm")
 def test_several_crowns_are_claimed_by_one_command(two: None) -> None:
     """One command claims the crown of each shape, or none where the draft did not win at one."""
     asked = ["--shape", WIDE, "--shape", TALL]
@@ -201,7 +199,6 @@ def test_several_crowns_are_claimed_by_one_command(two: None) -> None:
     }
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -234,7 +231,6 @@ def test_drafts_of_two_operations_are_not_saved_together(two: None, tmp_path: Pa
     refused(done, 2, "draft 1.0 is for softmax, and 2.0 for rmsnorm", "one by one")
 
 
-@pytest.mark.usefixtures("warm")
 def test_times_of_the_history_make_a_file(
     two: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +253,6 @@ def test_times_of_the_history_make_a_file(
     assert kernel.code in (1, 2)
 
 
-@pytest.mark.usefixtures("warm")
 def test_one_kernel_is_saved_as_before(two: None, tmp_path: Path) -> None:
     usual = kmint("save", "1.0", "--to", str(tmp_path / "usual"))
     asked = kmint("save", "1.0", "--shape", WIDE, "--to", str(tmp_path / "asked"))

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests import tiny_models
 from tests.cli.runner import kmint
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 def test_it_is_found_and_shown() -> None:

@@ -15,6 +15,8 @@ from referee.target import Target
 from tests.cli.runner import kmint
 from tests.save.conftest import source
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 TABLE = f"""==PROF== Connected to process 41
 ==PROF== Profiling "_kernel": 0%....100% - 1 pass
 "ID","Process ID","Kernel Name","Block Size","{BYTES}","{TIME}","{ACTIVE}"

@@ -26,6 +26,8 @@ from referee.versions import FP_FUSION
 from tests.cli.runner import kmint
 from tests.evil import EVIL, STEERS
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 CROWN = Crown("softmax", "f16-8192x4096-normal-x1", "NVIDIA H200", "2.11", "3.6")
 
 

@@ -20,6 +20,8 @@ from tests.cli.runner import kmint
 from tests.history.test_history import SESSION, draft
 from tests.history.test_transfer import documents, fill
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def old_history(path: Path, schema: int) -> None:
     """A history of an earlier kmint, with one text in it."""

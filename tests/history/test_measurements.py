@@ -15,6 +15,8 @@ from kmint_tui.history.transfer import remove
 from tests.cli.runner import kmint
 from tests.history.test_history import SESSION, draft
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 MADE = NewMeasurement(
     kind="gate",
     name="1.0",

@@ -14,6 +14,8 @@ from kmint_tui.history.store import History
 from tests.cli.runner import kmint
 from tests.history.test_transfer import fill
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def answered(answer: bytes) -> subprocess.CompletedProcess[bytes]:
     """The command on a terminal where this is typed."""

@@ -24,6 +24,8 @@ from kmint_tui.history.transfer import Damage, export, remove, take_in
 from tests.cli.runner import kmint
 from tests.history.test_history import SESSION, draft, verdict
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def fill(path: Path, sessions: int, *, size: int = 10) -> None:
     with History(path) as history:

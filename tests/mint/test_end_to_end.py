@@ -17,6 +17,8 @@ from tests import tiny_models
 from tests.cli.runner import Done, kmint
 from tests.save.test_host_code import GOOD
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 WRONG = GOOD.replace("x / tl.sum(x, axis=0)", "x")
 CHEAT = "def run(x):\n    return torch.softmax(x, dim=-1)\n"
 
@@ -67,7 +69,6 @@ def test_from_an_operation_to_a_saved_kernel(models: Path, tmp_path: Path) -> No
     assert own_test.returncode == 0, own_test.stdout
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(("name", "stage"), [("wrong", "correct"), ("cheat", "screen")])
 def test_nothing_passed_is_exit_1_with_the_reason(models: Path, name: str, stage: str) -> None:
     done = mint(models, name, "--drafts", "1")
@@ -77,7 +78,6 @@ def test_nothing_passed_is_exit_1_with_the_reason(models: Path, name: str, stage
     assert kmint("save", "1.0", "--to", "x").code == 2
 
 
-@pytest.mark.usefixtures("warm")
 def test_rejected_drafts_go_back_with_the_reason(models: Path) -> None:
     done = mint(models, "wrong", "--drafts", "2", "--repair", "2", "--max-tokens", "300")
     assert done.code == 1, done.err
@@ -96,7 +96,6 @@ def test_rejected_drafts_go_back_with_the_reason(models: Path) -> None:
     assert kmint("history", "show", "1").out.splitlines()[-1].split()[:2] == ["1.5", "1.3"]
 
 
-@pytest.mark.usefixtures("warm")
 def test_the_stream_of_events(models: Path) -> None:
     done = mint(models, "good", "--drafts", "1", "--jsonl")
     events = [json.loads(line) for line in done.out.splitlines()]

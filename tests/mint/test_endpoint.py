@@ -17,6 +17,8 @@ import pytest
 from tests.cli.runner import Done, kmint
 from tests.save.test_host_code import GOOD
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PROXIES = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
 
 
@@ -83,7 +85,6 @@ def mint(url: str, *arguments: str, **environment: str) -> Done:
     return kmint(*words, **environment)  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("warm")
 def test_a_named_endpoint_drafts_and_is_remembered(server: Server) -> None:
     done = mint(server.url, "--json", **PROXIES)
     assert done.code == 0, done.err
@@ -102,7 +103,6 @@ def test_a_named_endpoint_drafts_and_is_remembered(server: Server) -> None:
     assert f"{server.url}/v1" in kmint("history", "show", str(document["history_id"])).out
 
 
-@pytest.mark.usefixtures("warm")
 def test_the_wire_shows_source_graph_and_shapes(server: Server, tmp_path: Path) -> None:
     """A larger smith sees the function's source, its graph, and the shapes and dtypes of inputs and
     outputs.

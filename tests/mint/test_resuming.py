@@ -27,6 +27,8 @@ from tests.mint.doubles import RoundsSmith, ScriptedReferee, answer, kernel, ver
 from tests.mint.test_mint import history, last, model, request
 from tests.save.test_host_code import GOOD as SOFTMAX
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 __all__ = ["history", "model"]
 
 GOOD, BAD = verdict("correct"), verdict("rejected", "trace")

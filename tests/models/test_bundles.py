@@ -18,6 +18,8 @@ from kmint_tui.models.bundle import package_lists
 from tests.cli.runner import kmint
 from tests.tiny_models import llama
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 NAME = "tiny-F16.gguf"
 
 

@@ -12,6 +12,8 @@ from kmint_tui.models.remote import Remote
 from tests.cli.runner import kmint
 from tests.models.hub_server import COMMIT, Hub
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 REPO = "someone/tiny--base.v1"
 WEIGHTS = bytes(range(256)) * 1000
 

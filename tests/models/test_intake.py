@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,11 @@ from kmint_tui.errors import ModelError
 from kmint_tui.installed import knows
 from kmint_tui.models import bundle
 from kmint_tui.models.check import check
+from tests.cli import runner
+from tests.cli.runner import Done
 from tests.tiny_models import CHATML, llama, qwen35
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 @pytest.fixture(scope="module")
@@ -24,43 +26,33 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return llama(tmp_path_factory.mktemp("model") / "Tiny Modèle.gguf")
 
 
-def kmint(home: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = {
-        "KMINT_HOME": str(home),
-        "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "HOME": str(home),
-    }
-    command = [sys.executable, "-m", "kmint_tui", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
+def kmint(home: Path, *arguments: str, code: int = 0) -> Done:
+    done = runner.kmint(*arguments, KMINT_HOME=str(home))
+    assert done.code == code, done.err
     return done
 
 
 def test_link_verify_and_remove_leave_the_original(model: Path, tmp_path: Path) -> None:
     home = tmp_path / "a home with spaces é"
-    answer = json.loads(
-        kmint(home, "models", "import", str(model), "--as", "tiny", "--json").stdout
-    )
+    answer = json.loads(kmint(home, "models", "import", str(model), "--as", "tiny", "--json").out)
     assert answer["linked"] and Path(answer["path"]).resolve() == model.resolve()
-    again = json.loads(kmint(home, "models", "import", str(model), "--as", "tiny", "--json").stdout)
+    again = json.loads(kmint(home, "models", "import", str(model), "--as", "tiny", "--json").out)
     assert again["reason"] == "it is in the store already"
-    told = kmint(home, "models", "verify", "tiny").stdout
+    told = kmint(home, "models", "verify", "tiny").out
     assert "unknown" in told and "unchanged since it came in" in told
     kmint(home, "models", "rm", "tiny", "--yes")
     assert model.exists()
-    assert "not in the store" in kmint(home, "models", "rm", "tiny", "--yes", code=4).stderr
+    assert "not in the store" in kmint(home, "models", "rm", "tiny", "--yes", code=4).err
 
 
 def test_a_file_that_changed_in_the_store_is_told(model: Path, tmp_path: Path) -> None:
     answer = json.loads(
-        kmint(tmp_path, "models", "import", str(model), "--as", "tiny", "--copy", "--json").stdout
+        kmint(tmp_path, "models", "import", str(model), "--as", "tiny", "--copy", "--json").out
     )
     with open(answer["path"], "r+b") as file:
         file.seek(-4, 2)
         file.write(b"oops")
-    assert "has changed since" in kmint(tmp_path, "models", "verify", "tiny", code=4).stderr
+    assert "has changed since" in kmint(tmp_path, "models", "verify", "tiny", code=4).err
     kmint(tmp_path, "models", "rm", "tiny", "--yes")
     assert not list(Path(answer["path"]).parent.iterdir())
 
@@ -69,9 +61,9 @@ def test_the_template_must_have_a_form_without_thinking(tmp_path: Path) -> None:
     thinks = CHATML.replace("<think>\n\n</think>{{ '\\n\\n' }}", "<think>\n")
     assert thinks != CHATML
     path = llama(tmp_path / "thinks.gguf", template=thinks)
-    told = kmint(tmp_path, "models", "import", str(path), "--as", "tiny", code=4).stderr
+    told = kmint(tmp_path, "models", "import", str(path), "--as", "tiny", code=4).err
     assert "thinking" in told and "fix:" in told
-    assert "thinking" in kmint(tmp_path, "models", "verify", str(path), code=4).stderr
+    assert "thinking" in kmint(tmp_path, "models", "verify", str(path), code=4).err
 
 
 @pytest.mark.parametrize(
@@ -89,7 +81,7 @@ def test_a_template_that_would_take_the_machine_is_refused(
     tmp_path: Path, template: str, reason: str
 ) -> None:
     path = llama(tmp_path / "hostile.gguf", template=template + CHATML)
-    assert reason in kmint(tmp_path, "models", "import", str(path), "--as", "tiny", code=4).stderr
+    assert reason in kmint(tmp_path, "models", "import", str(path), "--as", "tiny", code=4).err
 
 
 def test_a_model_by_its_path_gets_the_checks(tmp_path: Path) -> None:
@@ -98,18 +90,18 @@ def test_a_model_by_its_path_gets_the_checks(tmp_path: Path) -> None:
         tmp_path / "thinks.gguf",
         template=CHATML.replace("<think>\n\n</think>{{ '\\n\\n' }}", "<think>\n"),
     )
-    told = kmint(tmp_path, "mint", "softmax", "--model", str(path), "--dry-run", code=4).stderr
+    told = kmint(tmp_path, "mint", "softmax", "--model", str(path), "--dry-run", code=4).err
     assert "thinking" in told and "fix:" in told
 
 
 def test_smoke_writes_and_compares_memory(model: Path, tmp_path: Path) -> None:
-    told = json.loads(kmint(tmp_path, "models", "verify", str(model), "--smoke", "--json").stdout)[
+    told = json.loads(kmint(tmp_path, "models", "verify", str(model), "--smoke", "--json").out)[
         "smoke"
     ]
     assert 0 < told["tokens"] <= 48
     assert abs(told["error"]) < 0.1
     assert told["used"]["cache"] == pytest.approx(told["expected"]["cache"], abs=6000)
-    lines = kmint(tmp_path, "models", "verify", str(model), "--smoke").stdout
+    lines = kmint(tmp_path, "models", "verify", str(model), "--smoke").out
     assert "taken" in lines and "estimated" in lines
     assert not list(tmp_path.rglob("smoke-*.log"))
 
@@ -120,7 +112,7 @@ def test_a_smoke_that_fails_keeps_the_words_of_llama_cpp(tmp_path: Path) -> None
     content = path.read_bytes()
     assert content.count(b"blk.1.attn_q.weight") == 1
     path.write_bytes(content.replace(b"blk.1.attn_q.weight", b"blk.1.attn_Q.weight"))
-    told = kmint(tmp_path, "models", "verify", str(path), "--smoke", code=4).stderr
+    told = kmint(tmp_path, "models", "verify", str(path), "--smoke", code=4).err
     assert "llama.cpp does not accept" in told and "llama.cpp's output" in told
     assert list(tmp_path.rglob("smoke-*.log"))
 
@@ -142,7 +134,7 @@ def test_what_llama_cpp_would_not_take_is_refused_by_its_head(
     assert old in content
     path = tmp_path / "m.gguf"
     path.write_bytes(content.replace(old, new))
-    told = kmint(tmp_path, "models", "import", str(path), "--as", "tiny", code=4).stderr
+    told = kmint(tmp_path, "models", "import", str(path), "--as", "tiny", code=4).err
     assert said in told and "fix:" in told
 
 
@@ -169,7 +161,7 @@ def test_a_bundle_carries_a_model_to_another_home(model: Path, tmp_path: Path) -
     kmint(here, "models", "import", str(model), "--as", "tiny", "--copy")
     kmint(here, "models", "bundle", "tiny", "--out", str(tmp_path / "b.tar"))
     answer = json.loads(
-        kmint(there, "models", "import", str(tmp_path / "b.tar"), "--as", "tiny", "--json").stdout
+        kmint(there, "models", "import", str(tmp_path / "b.tar"), "--as", "tiny", "--json").out
     )
     assert answer["id"] == "tiny" and Path(answer["path"]).read_bytes() == model.read_bytes()
 
@@ -177,12 +169,12 @@ def test_a_bundle_carries_a_model_to_another_home(model: Path, tmp_path: Path) -
 def test_a_file_that_is_not_a_model_is_refused_with_the_reason(model: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(model.read_bytes()[:2000])
-    assert "not a sound GGUF" in kmint(tmp_path, "models", "import", str(broken), code=4).stderr
+    assert "not a sound GGUF" in kmint(tmp_path, "models", "import", str(broken), code=4).err
     assert (
         "does not exist"
-        in kmint(tmp_path, "models", "import", str(tmp_path / "none.gguf"), code=4).stderr
+        in kmint(tmp_path, "models", "import", str(tmp_path / "none.gguf"), code=4).err
     )
-    assert "--as ID" in kmint(tmp_path, "models", "import", str(model), code=4).stderr
+    assert "--as ID" in kmint(tmp_path, "models", "import", str(model), code=4).err
     assert not list(tmp_path.rglob("*.partial"))
 
 
@@ -196,7 +188,7 @@ def test_another_file_under_the_same_name_is_not_overwritten(model: Path, tmp_pa
         file.write(b"\x01\x02\x03\x04")
     assert (
         "another file"
-        in kmint(tmp_path, "models", "import", str(other), "--as", "tiny", code=6).stderr
+        in kmint(tmp_path, "models", "import", str(other), "--as", "tiny", code=6).err
     )
 
 
@@ -235,13 +227,12 @@ def test_a_bundle_replaces_nothing_but_a_bundle(tmp_path: Path, out: str, words:
         str(tmp_path / out) if out else "",
         code=2,
     )
-    assert words in refused.stderr
+    assert words in refused.err
     assert (tmp_path / "model.gguf").read_bytes() == b"somebody's weights"
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert (
-        "is not a file"
-        in kmint(tmp_path, "models", "import", str(tmp_path / "pipe"), code=4).stderr
+        "is not a file" in kmint(tmp_path, "models", "import", str(tmp_path / "pipe"), code=4).err
     )

@@ -16,6 +16,8 @@ from tests.cli.runner import kmint
 from tests.history.test_transfer import fill
 from tests.tiny_models import llama
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 HEAVY = {
     "torch",
     "triton",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from referee.gpu.replayer import Replayer
 from referee.judge import Referee
 from referee.sandbox.zygote import Workers
 
@@ -28,8 +29,11 @@ def seeded() -> None:
 
 
 @pytest.fixture(scope="session")
-def referee() -> Iterator[Referee]:
+def referee(request: pytest.FixtureRequest) -> Iterator[Referee]:
     """A referee for the CPU path. A test that kills its processes opens another one."""
+    if Replayer.available() is not None:
+        yield request.getfixturevalue("shared_referee")
+        return
     with Referee(mode="interpret") as opened:
         yield opened
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +42,8 @@ BY_KIND = {
 
 OPAQUE = ("keywords_rmsnorm_short", "tuple_add_layernorm_gelu")
 """Two whose host code `torch.compile` cannot trace."""
+DRAFTED = OPAQUE[1]
+"""One that is judged as a draft too, before it is saved."""
 
 
 def source(name: str) -> str:
@@ -108,10 +109,9 @@ class Project:
 
 
 @pytest.fixture(scope="session")
-def referee() -> Iterator[Referee]:
+def referee(shared_referee: Referee) -> Referee:
     """The real referee, warm."""
-    with Referee() as referee:
-        yield referee
+    return shared_referee
 
 
 def passed_everywhere(op: str) -> Verdict:
@@ -132,7 +132,8 @@ def save_gold(referee: Referee, name: str, folder: Path, *, drafted: bool = True
         draft(text, verdict),
         get(op),
         folder,
-        judge=lambda candidate: referee.judge(candidate, op, level="correct"),
+        # With a seed of its own, as a command does it.
+        judge=lambda candidate: Referee.judge(referee, candidate, op, level="correct"),
     )
 
 
@@ -162,7 +163,7 @@ def project(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> Proje
     with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
         made = pool.map(
             lambda name: (
-                save_gold(referee, name, folder, drafted=name in OPAQUE)
+                save_gold(referee, name, folder, drafted=name == DRAFTED)
                 if name in JUDGED or torch.cuda.is_available()
                 else save_quickly(name, folder)
             ),

@@ -25,6 +25,8 @@ from tests.save.test_host_code import GOOD
 from tests.save.test_own_reference import PASSED, SOFTMAX, run_test, saved
 from tests.save.test_save_command import remember
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def test_a_reference_that_needs_more_than_torch_is_not_copied(tmp_path: Path) -> None:
     text = "import numpy\nimport torch\n\ndef f(x):\n    return x * float(numpy.pi)\n\nEXAMPLES = [[torch.ones(3)]]\n"

@@ -14,8 +14,13 @@ from kmint_tui.save.receipt import load
 from referee.judge import Referee
 from referee.problem import TaskName
 from tests.cli.runner import kmint
+from tests.referee.stand_in import TUNED
 from tests.save.conftest import source
 from tests.save.test_host_code import GOOD
+
+pytestmark = pytest.mark.usefixtures("warm")
+
+IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 
 
 def remember(referee: Referee, op: str, text: str, task: TaskName | None = None) -> str:
@@ -52,7 +57,6 @@ def remember(referee: Referee, op: str, text: str, task: TaskName | None = None)
         return history.draft(number, 0).id
 
 
-@pytest.mark.usefixtures("warm")
 def test_from_the_history_to_a_project_and_back(referee: Referee, tmp_path: Path) -> None:
     good = remember(referee, "softmax", GOOD)
     done = kmint("save", good, "--to", str(tmp_path), "--json")
@@ -85,21 +89,19 @@ def test_a_kernel_is_saved_from_a_history_that_cannot_be_written(
 def test_an_autotuned_kernel_is_saved_with_one_configuration(
     referee: Referee, tmp_path: Path
 ) -> None:
-    tuned = remember(referee, "rmsnorm_relu6", source("autotuned_rmsnorm_relu6"))
+    tuned = remember(referee, "silu", IMPORTS + TUNED.replace("})", "}, num_warps=4)"))
     done = kmint("save", tuned, "--to", str(tmp_path))
     assert done.code == 0, done.err
     (hint,) = (line for line in done.err.splitlines() if line.startswith("use it: "))
     called = subprocess.run(hint.removeprefix("use it: "), shell=True, capture_output=True)
     assert called.returncode == 0 and b"tensor" in called.stdout, called.stderr
-    text = (tmp_path / "rmsnorm_relu6.py").read_text(encoding="utf-8")
-    assert "autotune" not in text and "BLOCK=512, num_warps=4" in text
-    chosen = load((tmp_path / "rmsnorm_relu6.receipt.json").read_text(encoding="utf-8"))[
-        "configuration"
-    ]
+    text = (tmp_path / "silu.py").read_text(encoding="utf-8")
+    assert "autotune" not in text and "BLOCK=256, num_warps=4" in text
+    chosen = load((tmp_path / "silu.receipt.json").read_text(encoding="utf-8"))["configuration"]
     assert (chosen["kernel"], chosen["values"], chosen["of"]) == (
-        "_kernel",
-        {"BLOCK": 512, "num_warps": 4},
-        3,
+        "_silu",
+        {"BLOCK": 256, "num_warps": 4},
+        2,
     )
 
 
@@ -112,6 +114,7 @@ def test_a_kernel_that_needs_more_may_be_right_and_is_not_saved(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.usefixtures("own_process")
 def test_only_minting_needs_llama_cpp(referee: Referee, tmp_path: Path) -> None:
     """Judging, saving and verifying work where llama.cpp is not built; `mint` says what is missing."""
     (tmp_path / "without").mkdir()

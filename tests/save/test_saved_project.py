@@ -22,7 +22,7 @@ from kmint_tui.save.receipt import is_whole, load, sha256
 from referee.ops import cells, get
 from referee.ops.signatures import KINDS
 from referee.ops.values import draw
-from tests.save.conftest import BY_KIND, JUDGED, OPAQUE, Project, op_name
+from tests.save.conftest import BY_KIND, DRAFTED, JUDGED, OPAQUE, Project, op_name
 
 
 def test_every_signature_kind_is_there() -> None:
@@ -70,7 +70,7 @@ def test_the_receipt_holds_the_evidence(project: Project, name: str) -> None:
     assert receipt["op"] == op_name(name)
     verdict = receipt["verdict"]
     # The other drafts have no verdict of the referee's.
-    assert name not in OPAQUE or verdict["seed"] != receipt["draft_verdict"]["seed"] is not None
+    assert name != DRAFTED or verdict["seed"] != receipt["draft_verdict"]["seed"] is not None
     assert (
         {check["version"] for check in verdict["checks"]}
         == {receipt["referee"]["version"]}

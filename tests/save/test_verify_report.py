@@ -13,6 +13,8 @@ from tests.cli.runner import kmint
 from tests.evil import EVIL
 from tests.save.conftest import save_quickly
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

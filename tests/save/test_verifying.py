@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from kmint_tui.save.verifying import Judge, saved_kernels, verify
 from referee.judge import Referee
 from referee.versions import FP_FUSION
 from tests.cli.runner import kmint
+from tests.sampling import sample
 from tests.save.conftest import Project, save_gold
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +41,10 @@ def folder(original: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def judge(referee: Referee) -> Judge:
-    """Judges each text once."""
-    return functools.cache(lambda candidate, op: referee.judge(candidate, op, level="correct"))
+    """Judges each text once, with a seed of its own."""
+    return functools.cache(
+        lambda candidate, op: Referee.judge(referee, candidate, op, level="correct")
+    )
 
 
 def change(path: Path, before: str, after: str) -> None:
@@ -160,19 +166,19 @@ def test_no_receipt_however_changed_breaks_it(folder: Path, judge: Judge) -> Non
     known = judge(candidate_of((folder / "rmsnorm.py").read_text(encoding="utf-8")), "rmsnorm")
     path = folder / "rmsnorm.receipt.json"
     text = path.read_text(encoding="utf-8")
-    for where in places(load(text)):
-        for value in (None, 3, "odd", [3], {"odd": 3}):
-            receipt = load(text)
-            holder: Any = receipt
-            for name in where[:-1]:
-                holder = holder[name]
-            if holder[where[-1]] == value:
-                continue
-            holder[where[-1]] = value
-            path.write_text(json.dumps(receipt), encoding="utf-8")
-            found = verify(folder / "rmsnorm.py", lambda candidate, op: known)
-            assert not found.holds and found.receipt in ("changed", "unusable"), (where, value)
-            json.dumps(found.to_json())
+    values: tuple[Any, ...] = (None, 3, "odd", [3], {"odd": 3})
+    for where, value in sample(product(places(load(text)), values), step=4):
+        receipt = load(text)
+        holder: Any = receipt
+        for name in where[:-1]:
+            holder = holder[name]
+        if holder[where[-1]] == value:
+            continue
+        holder[where[-1]] = value
+        path.write_text(json.dumps(receipt), encoding="utf-8")
+        found = verify(folder / "rmsnorm.py", lambda candidate, op: known)
+        assert not found.holds and found.receipt in ("changed", "unusable"), (where, value)
+        json.dumps(found.to_json())
 
 
 def test_a_judged_part_that_is_gone_is_a_problem(folder: Path, judge: Judge) -> None:
@@ -190,7 +196,6 @@ def test_a_receipt_cannot_point_outside_its_folder(folder: Path) -> None:
     assert verify(folder / "rmsnorm.py", None).files["../../etc/hostname"] == "missing"
 
 
-@pytest.mark.usefixtures("warm")
 def test_an_unknown_operation_is_a_problem_of_that_file(folder: Path) -> None:
     change(folder / "rmsnorm.receipt.json", '"op": "rmsnorm"', '"op": "rmsnrom"')
     done = kmint("verify", str(folder), "--json")
@@ -236,7 +241,6 @@ HOSTILE_PARTS = {
 }
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("text", HOSTILE_PARTS.values(), ids=HOSTILE_PARTS)
 def test_a_hostile_judged_part_is_a_problem(folder: Path, text: str) -> None:
     file = folder / "rmsnorm.py"
@@ -259,7 +263,6 @@ HOSTILE_BLOCKS = {
 }
 
 
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("text", HOSTILE_BLOCKS.values(), ids=HOSTILE_BLOCKS)
 def test_a_hostile_provenance_block_is_no_block(folder: Path, text: str) -> None:
     file = folder / "rmsnorm.py"

@@ -11,8 +11,9 @@ from referee.ops.fresh_widths import wide_cells
 from referee.problem import Problem, TaskName
 from referee.verdict import Verdict
 from tests.referee.stand_in import SEED, SOURCE, Replayer, Servers, judged
+from tests.sampling import repeats
 
-SEEDS = range(8)
+SEEDS = repeats(3, 8)
 
 
 @pytest.mark.parametrize("kind", [without_gpu, replayed, beside_replay])

@@ -182,6 +182,7 @@ def test_every_configuration_meets_several_rows_and_every_dtype(
     assert_wrong(referee.judge(CONFIGURED.format(result=result), "silu"), "with configuration 1")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name", ["total_memory % 2**30 == 0", "clock_rate == 1_500_000", "memory_bus_width == 384"]
 )

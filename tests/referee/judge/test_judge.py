@@ -74,9 +74,9 @@ def test_a_right_kernel_is_correct_and_every_guard_reports(referee: Referee) -> 
 
 
 def test_a_seed_repeats_a_verdict_exactly(referee: Referee) -> None:
-    first = referee.judge(SOFTMAX, "softmax", level="correct")
+    first = Referee.judge(referee, SOFTMAX, "softmax", level="correct")
     again = referee.judge(SOFTMAX, "softmax", level="correct", seed=first.seed)
-    other = referee.judge(SOFTMAX, "softmax", level="correct")
+    other = Referee.judge(referee, SOFTMAX, "softmax", level="correct")
     assert again.seed == first.seed and again.cells == first.cells
     assert other.seed != first.seed and other.cells != first.cells
 
@@ -84,8 +84,8 @@ def test_a_seed_repeats_a_verdict_exactly(referee: Referee) -> None:
 def test_cases_are_counted_to_the_last_one(referee: Referee) -> None:
     """Every case of a right kernel is told as done once, and those that earn badges count too."""
     told: list[tuple[int, int]] = []
-    verdict = referee.judge(
-        SOFTMAX, "softmax", count=lambda done, total: told.append((done, total))
+    verdict = Referee.judge(
+        referee, SOFTMAX, "softmax", count=lambda done, total: told.append((done, total))
     )
     total = len(verdict.cells)
     assert verdict.verdict == "correct" and total > 100
@@ -99,6 +99,7 @@ def test_data_of_a_seed_that_is_given_are_drawn_once(
     data of its own.
     """
     drawn: list[int] = []
+    source = GOLD["flat_silu"].source
     inputs = Task.inputs
 
     def noted(task: Task, cell: Cell, seed: int, device: str = "cpu") -> tuple[Tensor, ...]:
@@ -106,14 +107,14 @@ def test_data_of_a_seed_that_is_given_are_drawn_once(
         return inputs(task, cell, seed, device)
 
     monkeypatch.setattr(Task, "inputs", noted)
-    referee.prepare("softmax", 11)
+    referee.prepare("silu", 1100)
     once = len(drawn)
-    verdicts = [referee.judge(SOFTMAX, "softmax", seed=11) for _ in range(2)]
+    verdicts = [referee.judge(source, "silu", seed=1100) for _ in range(2)]
     assert [verdict.verdict for verdict in verdicts] == ["correct"] * 2
     assert once == len(drawn) == len(verdicts[0].cells)
-    referee.judge(SOFTMAX, "softmax", seed=12)
-    assert set(drawn[once:]) == {12}
-    referee.judge(SOFTMAX, "softmax")
+    referee.judge(source, "silu", seed=1101)
+    assert set(drawn[once:]) == {1101}
+    referee.judge(source, "silu")
     assert len(set(drawn)) == 3
 
 
@@ -196,11 +197,13 @@ def test_a_hanging_kernel_costs_only_itself(
 
 
 def test_candidates_judged_at_once_do_not_mix(referee: Referee) -> None:
-    names = ["row_rmsnorm", "row_dequant_int8"]
+    names = ["flat_silu", "rows_rope"]
     with ThreadPoolExecutor(4) as pool:
         verdicts = list(
             pool.map(
-                lambda name: referee.judge(GOLD[name].source, GOLD[name].op, level="correct"),
+                lambda name: Referee.judge(
+                    referee, GOLD[name].source, GOLD[name].op, level="correct"
+                ),
                 names * 2,
             )
         )
@@ -209,12 +212,13 @@ def test_candidates_judged_at_once_do_not_mix(referee: Referee) -> None:
     ]
 
 
-def test_a_killed_worker_is_no_verdict_on_the_candidate(referee: Referee) -> None:
+def test_a_killed_worker_is_no_verdict_on_the_candidate() -> None:
+    silu = GOLD["flat_silu"].source
     verdicts: list[Verdict] = []
     with Referee(mode="interpret") as own:
-        own.judge(SOFTMAX, "softmax", level="screen")
+        own.judge(silu, "silu", level="screen")
         thread = threading.Thread(
-            target=lambda: verdicts.extend(own.judge(SOFTMAX, "softmax") for _ in range(2))
+            target=lambda: verdicts.extend(own.judge(silu, "silu") for _ in range(2))
         )
         thread.start()
         servers = [own._workers.pid, own._interpreters.pid]

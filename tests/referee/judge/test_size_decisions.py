@@ -52,6 +52,7 @@ def run(x, cos, sin):
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "warps",
     ["max(1, min(4, 8192 // BLOCK))", "8 if K > 300 else 4", "8 if N == 48 else 4"],
@@ -61,6 +62,7 @@ def test_no_width_of_a_rotary_operation_decides_it(referee: Referee, warps: str)
     assert verdict.verdict == "correct", verdict.reason
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "warps",
     ["8 if M > 90_000_000 else 4", "8 if M * K > 900_000_000 else 4", "max(1, min(4, M - 80_000))"],
@@ -70,6 +72,7 @@ def test_rows_may_decide_it(referee: Referee, warps: str) -> None:
     assert (verdict.verdict, verdict.guard) == ("rejected", "size_decisions"), verdict.reason
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("size", [128, 256, 512, 1024])
 def test_each_width_meets_each_dtype(referee: Referee, size: int) -> None:
     """A branch for one width in one dtype is no width that never occurs."""

@@ -266,7 +266,7 @@ def test_every_small_example_is_judged(referee: Referee, tmp_path: Path) -> None
 
 
 def test_examples_that_are_not_judged_are_told(referee: Referee, tmp_path: Path) -> None:
-    verdict = judged_with(referee, tmp_path, KERNEL, [10, 20, 200_000])
+    verdict = judged_with(referee, tmp_path, KERNEL, [10, 20, 90_000])
     assert (
         verdict.verdict == "correct"
         and "1 of the reference's examples were not judged" in verdict.reason
