@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product as combinations
 
-from kmint_tui.graph.axes import Axis, Index, all_leaves
+from kmint_tui.graph.axes import Axis, Index, all_leaves, leaves
 from kmint_tui.graph.expressions import (
     Expression,
     Load,
+    Part,
+    Parts,
     Pieces,
     Pointwise,
     Position,
@@ -103,15 +105,44 @@ def _copies(write: Write) -> bool:
 def _writes(name: str, value: Value) -> list[Write]:
     """One write for each piece of a concatenation."""
     sizes = tuple(value.sizes)
-    indices = [Index.along(dim) for dim in value.dims]
-    unrolled = [leaf for dim in value.dims for leaf in all_leaves(dim) if leaf.unrolled]
-    free = [leaf for dim in value.dims for leaf in all_leaves(dim) if not leaf.unrolled]
+    indices = tuple(Index.along(dim) for dim in value.dims)
+    whole = Write(name, sizes, indices, value.expression, frozenset(leaf for dim in value.dims for leaf in all_leaves(dim)))
     made = []
-    for positions in _positions(unrolled):
-        expression = _written_out(substitute(value.expression, positions), {})
-        places = tuple(index.replaced(positions) for index in indices)
-        made.append(Write(name, sizes, places, expression, frozenset(free)))
+    for part in _parts_of(whole):
+        unrolled = sorted((axis for axis in part.axes if axis.unrolled), key=lambda one: one.number)
+        free = part.axes - set(unrolled)
+        for positions in _positions(unrolled):
+            expression = _written_out(substitute(part.expression, positions), {})
+            places = tuple(index.replaced(positions) for index in part.indices)
+            made.append(Write(name, sizes, places, expression, free))
     return made
+
+
+def _parts_of(write: Write) -> list[Write]:
+    """A write for each piece of unlike concatenations, unless a reduction needs them together."""
+    reduced = {
+        leaf
+        for node in walk(write.expression)
+        if isinstance(node, (Reduce, Scan))
+        for leaf in all_leaves(node.axes)
+    }
+    for node in walk(write.expression):
+        if not isinstance(node, Parts) or len(leaf := leaves(node.axis)) > 1:
+            continue
+        (axis,) = leaf
+        if axis in write.axes - reduced and not axis.unrolled:
+            return [one for piece in node.pieces for one in _parts_of(_at_part(write, axis, piece))]
+    return [write]
+
+
+def _at_part(write: Write, axis: Axis, piece: Part) -> Write:
+    positions = {axis: piece.index}
+    return replace(
+        write,
+        indices=tuple(index.replaced(positions) for index in write.indices),
+        expression=substitute(write.expression, positions),
+        axes=write.axes - {axis} | set(all_leaves(piece.axes)),
+    )
 
 
 def _positions(axes: Sequence[Axis]) -> list[dict[Axis, Index]]:
@@ -161,6 +192,8 @@ def _rebuilt(node: Expression, of: Callable[[Expression], Expression]) -> Expres
                 total = one if total is None else Pointwise(node.kind, _COMBINE[op], (total, one))
             assert total is not None
             return total
+        case Parts(chosen=chosen):
+            return of(chosen)
         case Pieces():
             # It is below a reduction or a write that puts a number in place of its axis.
             return node
