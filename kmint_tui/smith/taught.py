@@ -1,0 +1,220 @@
+"""A stage in the forms that the embedded smith was taught, and its answer in the stage's own.
+
+The smith copies what its training often had, and misreads the rest. So an unusual address gives
+its tensor a second name, under which the address is the usual one of its loops. In the answer
+kmint puts the true address there, as it puts the values of constants. An operation of floats that
+training lacks becomes the operations that kmint's template makes of it. A second number of the host has a
+size's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kmint_tui.graph.program import PLAIN, Line, Over, Program, Stage, Store
+from kmint_tui.graph.vocabulary import INDEX, LOAD, WHERE
+
+_USUAL: dict[Over, str] = {"mn": PLAIN, "m": "r", "n": "c", "1": "0"}
+_OFTEN = frozenset(
+    (
+        *_USUAL.values(),
+        *("r * K + c", "r * K + c + N", "c + N", "r // K * K + r % K + c * K"),
+        *("r % K", "r // K", "r // K % K", "r % N", "r % K * N + c", "r // K * N + c"),
+        *("r // K % K * N + c", "r % K * K + c", "r % K * K + c + N", "r % K * K + c // K"),
+        *("r * K + c * 2", "r * K + c * 2 + 1", "c * 2", "c * 2 + 1", "K + r * N - c"),
+        *("r * K + c // K * K + c % K", "r * K + c // K * K + c % K + K"),
+        *("r * N + v", "v * N + c", "v", "r // K * K + v * N + c", "v + c * K"),
+    )
+)
+"""The addresses that at least one of 100 training functions had, with `K` and `v` for any number."""
+_VALUE, _SIZE, _NAME = re.compile(r"\bv\d+\b"), re.compile(r"\bK\d+\b"), re.compile(r"\b[vab]\d+\b")
+_LONG, _ROW, _COLUMN = re.compile(r"\bc( //| \*)"), re.compile(r"\br\b"), re.compile(r"\bc\b")
+_STATEMENTS: dict[str, Sequence[tuple[str, str, str]]] = {
+    "mod": (("div", "0", "1"), ("floor", "-1", ""), ("mul", "-1", "1"), ("sub", "0", "-1")),
+    "floor_div": (("div", "0", "1"), ("floor", "-1", "")),
+}
+"""Operations in place of one: 0 and 1 are its arguments, -1 is the operation before."""
+
+_TURNED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+
+
+@dataclass(frozen=True)
+class Taught:
+    """The stage that the smith reads; the true addresses by its tensors' and positions' names."""
+
+    stage: Stage
+    addresses: Mapping[str, str]
+
+    def launched(self, program: Program) -> Program:
+        """The program that launches the kernel of an answer."""
+        stages = list(program.stages)
+        stages[program.main] = self.stage
+        return replace(program, stages=tuple(stages))
+
+    def restored(self, source: str) -> str:
+        """An answer with the true addresses in place of those that the smith read."""
+        for name, address in self.addresses.items():
+            begin = rf"\b{name} = " if name.startswith("v") else rf"\b{name} \+ "
+            source = re.sub(
+                rf"({begin})({re.escape(PLAIN)}|[rci0])(?=[,)\n])",
+                lambda match, address=address: match[1] + self._placed(address, match[2]),
+                source,
+            )
+        return source
+
+    def _placed(self, address: str, where: str) -> str:
+        """The address in a structure's terms; `i` counts the elements of all rows."""
+        if _LONG.search(address):
+            address = _COLUMN.sub("c.to(tl.int64)", address)
+        if where != "i":
+            return address
+        if not self.stage.has_rows:
+            return _COLUMN.sub("i", address)
+        return _COLUMN.sub("(i % N)", _ROW.sub("(i // N)", address))
+
+
+def taught(stage: Stage) -> Taught:
+    """The stage as the smith reads it."""
+    stage = _usual_numbers(stage)
+    lines = _usual_operations(_usual_choices(stage.lines))
+    return _usual_addresses(_renumbered(replace(stage, lines=tuple(lines))))
+
+
+def _usual_numbers(stage: Stage) -> Stage:
+    """The stage with one number of the host; training had sizes in place of further ones."""
+    first = sum(name.startswith("K") for name in stage.size_names)
+    more = {f"s{at}": f"K{first + at - 1}" for at in range(1, len(stage.numbers))}
+    sizes = (*stage.sizes, *zip(more.values(), stage.numbers[1:], strict=True))
+    lines: list[Line] = []
+    known: dict[str, str] = {}
+    for line in stage.lines:
+        for name in line.arguments:
+            if name in more and name not in known:
+                known[name] = f"v{len(stage.lines)}_{len(known)}"
+                lines.append(Line(known[name], "to_float", (more[name],), "1", "f"))
+        given = tuple(known.get(name, name) for name in line.arguments)
+        lines.append(replace(line, arguments=given))
+    return replace(stage, numbers=stage.numbers[:1], sizes=sizes, lines=tuple(lines))
+
+
+def _usual_choices(lines: Sequence[Line]) -> list[Line]:
+    """The lines with a number as the second choice of a comparison that no NaN can change."""
+    known = {line.name: line for line in lines}
+    turned = {
+        line.arguments[0]
+        for line in lines
+        if line.op == WHERE
+        and line.arguments[1].startswith("k")
+        and not line.arguments[2].startswith("k")
+        and _is_sure(known.get(line.arguments[0]), known)
+    }
+    used = [name for line in lines for name in line.arguments if name in turned]
+    turned = {name for name in turned if used.count(name) == 1}
+    made = []
+    for line in lines:
+        if line.name in turned:
+            line = replace(line, op=_TURNED[line.op])
+        elif line.op == WHERE and line.arguments[0] in turned:
+            condition, one, other = line.arguments
+            line = replace(line, arguments=(condition, other, one))
+        made.append(line)
+    return made
+
+
+def _is_sure(line: Line | None, known: Mapping[str, Line]) -> bool:
+    """True for a comparison of whole numbers, also of such as floats."""
+
+    def is_whole(name: str) -> bool:
+        one = known.get(name)
+        return one is None or one.kind == "i" or (
+            one.op == "to_float" and known.get(one.arguments[0], one).kind == "i"
+        )
+
+    return line is not None and line.op in _TURNED and all(map(is_whole, line.arguments))
+
+
+def _usual_operations(lines: Sequence[Line]) -> Iterator[Line]:
+    """The lines with a float's remainder made of operations that training had."""
+    for line in lines:
+        parts = _STATEMENTS.get(line.op, ()) if line.kind == "f" else ()
+        before = ""
+        for place, (op, *given) in enumerate(parts):
+            last = place == len(parts) - 1
+            name = line.name if last else f"{line.name}_{place}"
+            known = {"0": line.arguments[0], "1": line.arguments[-1], "-1": before}
+            arguments = tuple(known[one] for one in given if one)
+            yield replace(line, name=name, op=op, arguments=arguments)
+            before = name
+        if not parts:
+            yield line
+
+
+def _renumbered(stage: Stage) -> Stage:
+    """The stage with its values numbered in order."""
+    names = {line.name: f"v{number}" for number, line in enumerate(stage.lines)}
+
+    def renamed(text: str) -> str:
+        return re.sub(r"\bv\d+(?:_\d+)?\b", lambda match: names[match[0]], text)
+
+    lines = (
+        replace(line, name=names[line.name], arguments=tuple(map(renamed, line.arguments)))
+        for line in stage.lines
+    )
+    stores = (
+        replace(one, address=renamed(one.address), value=renamed(one.value)) for one in stage.stores
+    )
+    return replace(stage, lines=tuple(lines), stores=tuple(stores))
+
+
+class _Tensors:
+    """Tensors named in order of first use, once more for every unusual address."""
+
+    def __init__(self, letter: str, tensors: Sequence[str]) -> None:
+        self._letter, self._tensors = letter, tensors
+        self._known: dict[tuple[str, str], str] = {}
+        self.addresses: dict[str, str] = {}
+
+    def access(self, tensor: str, address: str, over: Over) -> tuple[str, str]:
+        """The name and the address in place of these."""
+        usual = is_usual(address)
+        key = tensor, "" if usual else address
+        name = self._known.setdefault(key, f"{self._letter}{len(self._known)}")
+        if usual:
+            return name, address
+        self.addresses[name] = address
+        return name, _USUAL[over]
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The program's tensors in the order of the names."""
+        return tuple(self._tensors[int(tensor[1:])] for tensor, _ in self._known)
+
+
+def is_usual(address: str) -> bool:
+    """True for an address in a form that training had often."""
+    return _SIZE.sub("K", _VALUE.sub("v", address)) in _OFTEN
+
+
+def _usual_addresses(stage: Stage) -> Taught:
+    reads, writes = _Tensors("a", stage.reads), _Tensors("b", stage.writes)
+    lines: list[Line] = []
+    stores: list[Store] = []
+    positions: dict[str, str] = {}
+    for line in stage.lines:
+        if line.op == LOAD:
+            given = reads.access(line.arguments[0], line.arguments[1], line.over)
+            lines.append(replace(line, arguments=given))
+        elif line.op == INDEX and not is_usual(line.arguments[0]):
+            positions[line.name] = line.arguments[0]
+            lines.append(replace(line, arguments=(_USUAL[line.over],)))
+        else:
+            lines.append(line)
+    for store in stage.stores:
+        tensor, address = writes.access(store.tensor, store.address, store.over)
+        stores.append(replace(store, tensor=tensor, address=address))
+    made = replace(
+        stage, reads=reads.given, writes=writes.given, lines=tuple(lines), stores=tuple(stores)
+    )
+    return Taught(made, {**reads.addresses, **writes.addresses, **positions})
