@@ -106,7 +106,13 @@ def _writes(name: str, value: Value) -> list[Write]:
     """One write for each piece of a concatenation."""
     sizes = tuple(value.sizes)
     indices = tuple(Index.along(dim) for dim in value.dims)
-    whole = Write(name, sizes, indices, value.expression, frozenset(leaf for dim in value.dims for leaf in all_leaves(dim)))
+    whole = Write(
+        name,
+        sizes,
+        indices,
+        value.expression,
+        frozenset(leaf for dim in value.dims for leaf in all_leaves(dim)),
+    )
     made = []
     for part in _parts_of(whole):
         unrolled = sorted((axis for axis in part.axes if axis.unrolled), key=lambda one: one.number)

@@ -10,6 +10,7 @@ size's name.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,24 +38,45 @@ _STATEMENTS: dict[str, Sequence[tuple[str, str, str]]] = {
 }
 """Operations in place of one: 0 and 1 are its arguments, -1 is the operation before."""
 
-_TURNED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+_TURNED = {
+    **{"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"},
+    **{"and": "or", "or": "and"},
+}
+"""The operations that say the opposite, of `and` and `or` for opposite arguments."""
+
+
+MOST_STORES = 2
+"""Stores of a stage that the smith reads; hardly a training function had more."""
 
 
 @dataclass(frozen=True)
 class Taught:
-    """The stage that the smith reads; the true addresses by its tensors' and positions' names."""
+    """The stage that the smith reads, and what kmint adds to an answer.
+
+    `addresses` has the true addresses by the names of tensors and positions. `more` are stores to
+    further tensors, each in the form of a store of the answer with the same loops. `writes` names
+    the program's tensors for all of them.
+    """
 
     stage: Stage
     addresses: Mapping[str, str]
+    writes: tuple[str, ...]
+    more: tuple[Store, ...]
 
     def launched(self, program: Program) -> Program:
         """The program that launches the kernel of an answer."""
         stages = list(program.stages)
-        stages[program.main] = self.stage
+        stages[program.main] = replace(self.stage, writes=self.writes)
         return replace(program, stages=tuple(stages))
 
     def restored(self, source: str) -> str:
-        """An answer with the true addresses in place of those that the smith read."""
+        """An answer with the further stores, and with the true addresses."""
+        for store in self.more:
+            source = self._with(store, source)
+        given = dict.fromkeys(store.tensor for store in self.more)
+        if given:
+            last = f"b{len(self.stage.writes) - 1}"
+            source = re.sub(rf"\b{last},", f"{last}, {', '.join(given)},", source)
         for name, address in self.addresses.items():
             begin = rf"\b{name} = " if name.startswith("v") else rf"\b{name} \+ "
             source = re.sub(
@@ -64,8 +86,26 @@ class Taught:
             )
         return source
 
+    def _with(self, store: Store, source: str) -> str:
+        """The answer with one more store after its last one of the same loops."""
+        for like in reversed(self.stage.stores):
+            if like.over != store.over:
+                continue
+            found = re.search(
+                rf"^( *tl\.store\(){like.tensor} \+ ([^,\n]*), {like.value}\b(.*\n)", source, re.M
+            )
+            if found is None:
+                continue
+            where = found[2] if found[2] in ("i", "c", "r", "0") else PLAIN
+            pointer = f"{store.tensor} + {self._placed(store.address, where)}"
+            line = f"{found[1]}{pointer}, {store.value}{found[3]}"
+            return source[: found.end()] + line + source[found.end() :]
+        return source
+
     def _placed(self, address: str, where: str) -> str:
         """The address in a structure's terms; `i` counts the elements of all rows."""
+        if where == "i" and address == PLAIN:
+            return where
         if _LONG.search(address):
             address = _COLUMN.sub("c.to(tl.int64)", address)
         if where != "i":
@@ -102,37 +142,51 @@ def _usual_numbers(stage: Stage) -> Stage:
 def _usual_choices(lines: Sequence[Line]) -> list[Line]:
     """The lines with a number as the second choice of a comparison that no NaN can change."""
     known = {line.name: line for line in lines}
-    turned = {
-        line.arguments[0]
-        for line in lines
-        if line.op == WHERE
-        and line.arguments[1].startswith("k")
-        and not line.arguments[2].startswith("k")
-        and _is_sure(known.get(line.arguments[0]), known)
-    }
-    used = [name for line in lines for name in line.arguments if name in turned]
-    turned = {name for name in turned if used.count(name) == 1}
+    used = Counter(name for line in lines for name in line.arguments)
+    turned: set[str] = set()
+    swapped: set[str] = set()
+    for line in lines:
+        if line.op != WHERE:
+            continue
+        condition, one, other = line.arguments
+        parts = _parts_of(condition, known)
+        if one[0] == "k" != other[0] and all(
+            used[part] == 1 and _is_sure(part, known) for part in parts
+        ):
+            turned |= set(parts)
+            swapped.add(line.name)
     made = []
     for line in lines:
         if line.name in turned:
             line = replace(line, op=_TURNED[line.op])
-        elif line.op == WHERE and line.arguments[0] in turned:
+        elif line.name in swapped:
             condition, one, other = line.arguments
             line = replace(line, arguments=(condition, other, one))
         made.append(line)
     return made
 
 
-def _is_sure(line: Line | None, known: Mapping[str, Line]) -> bool:
-    """True for a comparison of whole numbers, also of such as floats."""
+def _parts_of(name: str, known: Mapping[str, Line]) -> list[str]:
+    """The condition, with the two that it joins by `and` or `or`, and so on inwards."""
+    line = known.get(name)
+    if line is None or line.op not in ("and", "or"):
+        return [name]
+    return [name, *(part for one in line.arguments for part in _parts_of(one, known))]
+
+
+def _is_sure(name: str, known: Mapping[str, Line]) -> bool:
+    """True for a comparison of whole numbers, also as floats, and for `and` and `or`."""
 
     def is_whole(name: str) -> bool:
         one = known.get(name)
-        return one is None or one.kind == "i" or (
-            one.op == "to_float" and known.get(one.arguments[0], one).kind == "i"
-        )
+        cast = one is not None and one.op == "to_float"
+        below = known.get(one.arguments[0]) if one is not None and cast else one
+        return below is None or below.kind == "i"
 
-    return line is not None and line.op in _TURNED and all(map(is_whole, line.arguments))
+    line = known.get(name)
+    if line is None or line.op not in _TURNED:
+        return False
+    return line.op in ("and", "or") or all(map(is_whole, line.arguments))
 
 
 def _usual_operations(lines: Sequence[Line]) -> Iterator[Line]:
@@ -217,4 +271,26 @@ def _usual_addresses(stage: Stage) -> Taught:
     made = replace(
         stage, reads=reads.given, writes=writes.given, lines=tuple(lines), stores=tuple(stores)
     )
-    return Taught(made, {**reads.addresses, **writes.addresses, **positions})
+    return _few_writes(made, {**reads.addresses, **writes.addresses, **positions})
+
+
+def _few_writes(stage: Stage, addresses: Mapping[str, str]) -> Taught:
+    """At most two stores for the smith, unless more have different loops."""
+    stored = Counter(store.tensor for store in stage.stores)
+    kept = set({store.over: store.tensor for store in reversed(stage.stores)}.values())
+    for tensor in stored:
+        if sum(stored[one] for one in {*kept, tensor}) <= MOST_STORES:
+            kept.add(tensor)
+    order = sorted(stored, key=lambda one: one not in kept)
+    names = {one: f"b{number}" for number, one in enumerate(order)}
+    stores = [replace(store, tensor=names[store.tensor]) for store in stage.stores]
+    writes = tuple(stage.writes[int(one[1:])] for one in order)
+    true = {names.get(name, name): address for name, address in addresses.items()}
+    few = [store for store in stores if int(store.tensor[1:]) < len(kept)]
+    more = tuple(
+        replace(store, address=true.pop(store.tensor, store.address))
+        for store in stores
+        if store not in few
+    )
+    read = replace(stage, writes=writes[: len(kept)], stores=tuple(few))
+    return Taught(read, true, writes, more)
