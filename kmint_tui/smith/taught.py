@@ -39,8 +39,14 @@ _STATEMENTS: dict[str, Sequence[tuple[str, str, str]]] = {
 """Operations in place of one: 0 and 1 are its arguments, -1 is the operation before."""
 
 _TURNED = {
-    **{"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"},
-    **{"and": "or", "or": "and"},
+    "lt": "ge",
+    "ge": "lt",
+    "gt": "le",
+    "le": "gt",
+    "eq": "ne",
+    "ne": "eq",
+    "and": "or",
+    "or": "and",
 }
 """The operations that say the opposite, of `and` and `or` for opposite arguments."""
 
