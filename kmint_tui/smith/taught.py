@@ -3,8 +3,8 @@
 The smith copies what its training often had, and misreads the rest. So an unusual address gives
 its tensor a second name, under which the address is the usual one of its loops. In the answer
 kmint puts the true address there, as it puts the values of constants. An operation of floats that
-training lacks becomes the operations that kmint's template makes of it. A second number of the host has a
-size's name.
+training lacks becomes the operations that kmint's template makes of it. A number of the host has a
+constant's name.
 """
 
 from __future__ import annotations
@@ -30,27 +30,18 @@ _OFTEN = frozenset(
     )
 )
 """The addresses that at least one of 100 training functions had, with `K` and `v` for any number."""
-_VALUE, _SIZE, _NAME = re.compile(r"\bv\d+\b"), re.compile(r"\bK\d+\b"), re.compile(r"\b[vab]\d+\b")
+_VALUE, _SIZE = re.compile(r"\bv\d+\b"), re.compile(r"\bK\d+\b")
+_NUMBER, _CONSTANT = re.compile(r"[ks]\d+"), re.compile(r"\bk\d+\b")
 _LONG, _ROW, _COLUMN = re.compile(r"\bc( //| \*)"), re.compile(r"\br\b"), re.compile(r"\bc\b")
 _STATEMENTS: dict[str, Sequence[tuple[str, str, str]]] = {
     "mod": (("div", "0", "1"), ("floor", "-1", ""), ("mul", "-1", "1"), ("sub", "0", "-1")),
     "floor_div": (("div", "0", "1"), ("floor", "-1", "")),
 }
 """Operations in place of one: 0 and 1 are its arguments, -1 is the operation before."""
-
-_TURNED = {
-    "lt": "ge",
-    "ge": "lt",
-    "gt": "le",
-    "le": "gt",
-    "eq": "ne",
-    "ne": "eq",
-    "and": "or",
-    "or": "and",
-}
+_TURNED = dict(
+    zip("lt ge gt le eq ne and or".split(), "ge lt le gt ne eq or and".split(), strict=True)
+)
 """The operations that say the opposite, of `and` and `or` for opposite arguments."""
-
-
 MOST_STORES = 2
 """Stores of a stage that the smith reads; hardly a training function had more."""
 
@@ -60,26 +51,31 @@ class Taught:
     """The stage that the smith reads, and what kmint adds to an answer.
 
     `addresses` has the true addresses by the names of tensors and positions. `more` are stores to
-    further tensors, each in the form of a store of the answer with the same loops. `writes` names
-    the program's tensors for all of them.
+    further tensors, each in the form of a store of the answer with the same loops. `constants` has
+    the host's numbers by the names that the smith read. `writes` and `numbers` are those that the
+    host passes.
     """
 
     stage: Stage
-    addresses: Mapping[str, str]
     writes: tuple[str, ...]
+    numbers: tuple[str, ...]
+    addresses: Mapping[str, str]
     more: tuple[Store, ...]
+    constants: Mapping[str, str]
 
     def launched(self, program: Program) -> Program:
         """The program that launches the kernel of an answer."""
         stages = list(program.stages)
-        stages[program.main] = replace(self.stage, writes=self.writes)
+        stages[program.main] = replace(self.stage, writes=self.writes, numbers=self.numbers)
         return replace(program, stages=tuple(stages))
 
     def restored(self, source: str) -> str:
-        """An answer with the further stores, and with the true addresses."""
+        """An answer with the further stores, the host's numbers, and the true addresses."""
         for store in self.more:
             source = self._with(store, source)
         given = dict.fromkeys(store.tensor for store in self.more)
+        given |= {f"s{number}": None for number in range(len(self.numbers))}
+        source = _CONSTANT.sub(lambda match: self.constants.get(match[0], match[0]), source)
         if given:
             last = f"b{len(self.stage.writes) - 1}"
             source = re.sub(rf"\b{last},", f"{last}, {', '.join(given)},", source)
@@ -123,26 +119,26 @@ class Taught:
 
 def taught(stage: Stage) -> Taught:
     """The stage as the smith reads it."""
-    stage = _usual_numbers(stage)
-    lines = _usual_operations(_usual_choices(stage.lines))
-    return _usual_addresses(_renumbered(replace(stage, lines=tuple(lines))))
+    read, numbers = _usual_numbers(stage)
+    lines = tuple(_usual_operations(_usual_choices(read.lines)))
+    read, addresses = _usual_addresses(_renumbered(replace(read, lines=lines)))
+    read, writes, addresses, more = _few_stores(read, addresses)
+    return Taught(read, writes, stage.numbers, addresses, more, numbers)
 
 
-def _usual_numbers(stage: Stage) -> Stage:
-    """The stage with one number of the host; training had sizes in place of further ones."""
-    first = sum(name.startswith("K") for name in stage.size_names)
-    more = {f"s{at}": f"K{first + at - 1}" for at in range(1, len(stage.numbers))}
-    sizes = (*stage.sizes, *zip(more.values(), stage.numbers[1:], strict=True))
-    lines: list[Line] = []
-    known: dict[str, str] = {}
-    for line in stage.lines:
-        for name in line.arguments:
-            if name in more and name not in known:
-                known[name] = f"v{len(stage.lines)}_{len(known)}"
-                lines.append(Line(known[name], "to_float", (more[name],), "1", "f"))
-        given = tuple(known.get(name, name) for name in line.arguments)
-        lines.append(replace(line, arguments=given))
-    return replace(stage, numbers=stage.numbers[:1], sizes=sizes, lines=tuple(lines))
+def _usual_numbers(stage: Stage) -> tuple[Stage, dict[str, str]]:
+    """The stage with constants in place of the host's numbers, and the numbers by these names."""
+    found = dict.fromkeys(
+        name for line in stage.lines for name in line.arguments if _NUMBER.fullmatch(name)
+    )
+    names = {name: f"k{number}" for number, name in enumerate(found)}
+    lines = tuple(
+        replace(line, arguments=tuple(names.get(name, name) for name in line.arguments))
+        for line in stage.lines
+    )
+    constants = tuple(stage.constants[int(one[1:])] if one[0] == "k" else 0.0 for one in found)
+    numbers = {names[one]: one for one in found if one[0] == "s"}
+    return replace(stage, numbers=(), constants=constants, lines=lines), numbers
 
 
 def _usual_choices(lines: Sequence[Line]) -> list[Line]:
@@ -257,7 +253,7 @@ def is_usual(address: str) -> bool:
     return _SIZE.sub("K", _VALUE.sub("v", address)) in _OFTEN
 
 
-def _usual_addresses(stage: Stage) -> Taught:
+def _usual_addresses(stage: Stage) -> tuple[Stage, dict[str, str]]:
     reads, writes = _Tensors("a", stage.reads), _Tensors("b", stage.writes)
     lines: list[Line] = []
     stores: list[Store] = []
@@ -277,10 +273,12 @@ def _usual_addresses(stage: Stage) -> Taught:
     made = replace(
         stage, reads=reads.given, writes=writes.given, lines=tuple(lines), stores=tuple(stores)
     )
-    return _few_writes(made, {**reads.addresses, **writes.addresses, **positions})
+    return made, {**reads.addresses, **writes.addresses, **positions}
 
 
-def _few_writes(stage: Stage, addresses: Mapping[str, str]) -> Taught:
+def _few_stores(
+    stage: Stage, addresses: Mapping[str, str]
+) -> tuple[Stage, tuple[str, ...], dict[str, str], tuple[Store, ...]]:
     """At most two stores for the smith, unless more have different loops."""
     stored = Counter(store.tensor for store in stage.stores)
     kept = set({store.over: store.tensor for store in reversed(stage.stores)}.values())
@@ -299,4 +297,4 @@ def _few_writes(stage: Stage, addresses: Mapping[str, str]) -> Taught:
         if store not in few
     )
     read = replace(stage, writes=writes[: len(kept)], stores=tuple(few))
-    return Taught(read, true, writes, more)
+    return read, writes, true, more

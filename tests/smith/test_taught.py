@@ -128,7 +128,7 @@ def test_answers_in_taught_forms_compute_the_function(tmp_path: Path) -> None:
 def test_the_smith_reads_only_what_training_had(name: str) -> None:
     read = taught(main_of(name)).stage
     assert all(is_usual(address) for address in read.addresses), stage_text(read)
-    assert len(read.numbers) <= 1
+    assert not read.numbers
     assert len(read.stores) <= max(MOST_STORES, len({store.over for store in read.stores}))
     assert not {line.op for line in read.lines if line.kind == "f"} & {"mod", "floor_div"}
 
@@ -138,7 +138,7 @@ def test_known_operations_are_read_as_they_were_taught() -> None:
         made = catalogue_program(name)
         assert made is not None
         stage = made.stages[made.main]
-        if len(stage.stores) <= MOST_STORES:
+        if len(stage.stores) <= MOST_STORES and not stage.numbers:
             assert taught(stage).stage == stage, name
 
 
