@@ -86,7 +86,7 @@ class DraftBook:
 
     def __init__(self, program: Program | None = None) -> None:
         self._program = program
-        self._taught = program and taught(program.stages[program.main])
+        self._taught = None if program is None else taught(program.stages[program.main])
         self._first: dict[str, int] = {}
 
     def add(self, done: DraftDone) -> MintDraft:

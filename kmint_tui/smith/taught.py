@@ -81,11 +81,9 @@ class Taught:
             source = re.sub(rf"\b{last},", f"{last}, {', '.join(given)},", source)
         for name, address in self.addresses.items():
             begin = rf"\b{name} = " if name.startswith("v") else rf"\b{name} \+ "
-            source = re.sub(
-                rf"({begin})({re.escape(PLAIN)}|[rci0])(?=[,)\n])",
-                lambda match, address=address: match[1] + self._placed(address, match[2]),
-                source,
-            )
+            for where in (PLAIN, *"rci0"):
+                true = self._placed(address, where)
+                source = re.sub(rf"({begin}){re.escape(where)}(?=[,)\n])", rf"\g<1>{true}", source)
         return source
 
     def _with(self, store: Store, source: str) -> str:
@@ -121,7 +119,8 @@ def taught(stage: Stage) -> Taught:
     """The stage as the smith reads it."""
     read, numbers = _usual_numbers(stage)
     lines = tuple(_usual_operations(_usual_choices(read.lines)))
-    read, addresses = _usual_addresses(_renumbered(replace(read, lines=lines)))
+    read = _usual_integers(_renumbered(replace(read, lines=lines)))
+    read, addresses = _usual_addresses(_renumbered(read))
     read, writes, addresses, more = _few_stores(read, addresses)
     return Taught(read, writes, stage.numbers, addresses, more, numbers)
 
@@ -205,6 +204,36 @@ def _usual_operations(lines: Sequence[Line]) -> Iterator[Line]:
             before = name
         if not parts:
             yield line
+
+
+def _usual_integers(stage: Stage) -> Stage:
+    """The stage without casts of floats that are only stored; a store casts as well.
+
+    A clamped round number keeps its cast, as in training.
+    """
+    known = {line.name: line for line in stage.lines}
+    used = {name for line in stage.lines for name in line.arguments}
+
+    def is_clamped(line: Line | None) -> bool:
+        for op in ("minimum", "maximum", "round"):
+            if line is None or line.op != op:
+                return False
+            line = known.get(line.arguments[0])
+        return True
+
+    cast = {
+        line.name: line.arguments[0]
+        for line in stage.lines
+        if line.op == "to_int" and line.name not in used
+    }
+    cast = {
+        name: given
+        for name, given in cast.items()
+        if given in known and known[given].kind == "f" and not is_clamped(known[given])
+    }
+    lines = tuple(line for line in stage.lines if line.name not in cast)
+    stores = (replace(one, value=cast.get(one.value, one.value)) for one in stage.stores)
+    return replace(stage, lines=lines, stores=tuple(stores))
 
 
 def _renumbered(stage: Stage) -> Stage:

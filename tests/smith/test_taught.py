@@ -59,12 +59,18 @@ def window(x: Tensor) -> Tensor:
     return x.masked_fill((column > row + 2) | (row - column >= 4), -1e4)
 
 
+def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return torch.round(x / scale).to(torch.int8), scale
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "clamped": clamped,
     "nibbles": nibbles,
     "parity": parity,
     "modulated": modulated,
     "three": three,
+    "rounded": rounded,
     "window": window,
     "first": lambda x: torch.topk(x, 2, dim=-1),
     "pool": lambda x: F.avg_pool2d(x.view(2, 4, 4, 6), 2),
@@ -131,6 +137,7 @@ def test_the_smith_reads_only_what_training_had(name: str) -> None:
     assert not read.numbers
     assert len(read.stores) <= max(MOST_STORES, len({store.over for store in read.stores}))
     assert not {line.op for line in read.lines if line.kind == "f"} & {"mod", "floor_div"}
+    assert name != "rounded" or "to_int" not in {line.op for line in read.lines}
 
 
 def test_known_operations_are_read_as_they_were_taught() -> None:
