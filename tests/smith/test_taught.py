@@ -61,7 +61,7 @@ def window(x: Tensor) -> Tensor:
 
 def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
     scale = x.abs().amax(-1, keepdim=True) / 127
-    return torch.round(x / scale).to(torch.int8), scale
+    return torch.floor(x / scale).to(torch.int8), scale
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
