@@ -42,8 +42,6 @@ _TURNED = dict(
     zip("lt ge gt le eq ne and or".split(), "ge lt le gt ne eq or and".split(), strict=True)
 )
 """The operations that say the opposite, of `and` and `or` for opposite arguments."""
-MOST_COLUMNS = 2**17
-"""Columns of the longest of several rows that training reduced; the structure is the same beyond."""
 MOST_STORES = 2
 """Stores of a stage that the smith reads; hardly a training function had more."""
 
@@ -122,8 +120,6 @@ def taught(stage: Stage) -> Taught:
     read, numbers = _usual_numbers(stage)
     lines = tuple(_usual_operations(_usual_choices(read.lines)))
     read = _usual_integers(_renumbered(replace(read, lines=lines)))
-    if read.has_rows and read.is_rowwise:
-        read = replace(read, example=(read.example[0], min(read.example[1], MOST_COLUMNS)))
     read, addresses = _usual_addresses(_renumbered(read))
     read, writes, addresses, more = _few_stores(read, addresses)
     return Taught(read, writes, stage.numbers, addresses, more, numbers)
