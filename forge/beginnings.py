@@ -7,9 +7,10 @@ from dataclasses import replace
 from forge.chain import Chain
 from kmint_tui.graph import values as v
 from kmint_tui.graph import views
-from kmint_tui.graph.aten.pointwise import binary
+from kmint_tui.graph.aten.pointwise import binary, unary
 from kmint_tui.graph.sizes import Size
 from kmint_tui.graph.values import Value
+from kmint_tui.graph.windows import put, rolled, windows
 
 _FORMS = {
     "plain": 62,
@@ -22,8 +23,15 @@ _FORMS = {
     "columns": 2,
     "shift": 2,
     "whole": 3,
+    "rolled": 4,
+    "thirds": 4,
+    "window": 4,
+    "packed_bits": 3,
+    "one_hot": 2,
+    "written": 2,
 }
 """Views of the main tensor by their weights."""
+_NEWER = ("rolled", "thirds", "window", "packed_bits", "one_hot", "written")
 
 
 def begin(chain: Chain) -> None:
@@ -59,11 +67,45 @@ def begin(chain: Chain) -> None:
         chain.pool.append(views.take(table, 0, replace(index, dims=(*index.dims, ()))))
     elif form == "flip":
         chain.pool.append(views.flip(chain.drawn.tensor(dims), last))
+    elif form in _NEWER:
+        chain.pool += _newer(chain, form, dims, last)
     else:
         chain.pool.append(chain.drawn.tensor(dims))
     for _ in range(rng.choices((0, 1, 2), (55, 35, 10))[0]):
         chain.pool.append(chain.drawn.tensor(chosen.main))
     chain.unused += chain.pool
+
+
+def _newer(chain: Chain, form: str, dims: list[Size], last: int) -> list[Value]:
+    """Forms that joined the vocabulary after the second edition."""
+    rng, drawn = chain.rng, chain.drawn
+    match form:
+        case "rolled":
+            return [rolled(drawn.tensor(dims), last, rng.choice((-2, -1, 1, 3)))]
+        case "thirds":
+            count = rng.choice((3, 3, 4, 6))
+            x = drawn.tensor([*dims[:last], dims[last] * Size.of(count), *dims[last + 1 :]])
+            starts = rng.sample(range(count), rng.randint(2, min(3, count)))
+            return [views.part(x, last, Size.of(one) * dims[last], dims[last]) for one in starts]
+        case "window":
+            step = rng.choice((1, 2, 4))
+            x = drawn.tensor([*dims[:last], dims[last] * Size.of(step), *dims[last + 1 :]])
+            each = Size.of(rng.choice((2, 3)))
+            cut = windows(x, last, dims[last], each, step=Size.of(step), before=1)
+            return [v.reduce(rng.choice(("sum", "max")), cut, [len(dims)])]
+        case "packed_bits":
+            x = v.to_float(drawn.tensor(dims, "uint8"))
+            high = unary("floor", binary("div", x, 16.0))
+            return [high, binary("sub", x, binary("mul", high, 16.0))]
+        case "one_hot":
+            labels = drawn.tensor(
+                [Size.of(1) if at == last else one for at, one in enumerate(dims)], "int64"
+            )
+            x = drawn.tensor(dims)
+            return [x, v.to_float(binary("eq", v.positions(x, last), labels))]
+    x, length = drawn.tensor(dims), Size.of(rng.choice((1, 2)))
+    part = drawn.tensor([*dims[:last], length, *dims[last + 1 :]])
+    return [put(x, part, last, Size.of(0), length)]
 
 
 def _turned(chain: Chain, dims: list[Size]) -> list[Value]:

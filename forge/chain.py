@@ -65,10 +65,10 @@ class Chain:
     def number(self) -> Value:
         """A constant, or now and then a number from the host."""
         roll = self.rng.random()
-        if roll < 0.08:
+        if roll < 0.14:
             self.numbers.append(f"p{len(self.numbers)}")
             return v.scalar(self.numbers[-1])
-        if roll < 0.12:
+        if roll < 0.18:
             return self.size()
         return v.constant(float(self.constant()))
 

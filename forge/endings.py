@@ -11,6 +11,7 @@ from kmint_tui.graph import values as v
 from kmint_tui.graph import views
 from kmint_tui.graph.aten.pointwise import binary, unary
 from kmint_tui.graph.program import OutOfScope
+from kmint_tui.graph.sizes import Size
 from kmint_tui.graph.values import Value
 
 
@@ -41,6 +42,12 @@ def end(chain: Chain, reductions: int) -> list[Value]:
         total = _total(chain, first)
         op = rng.choice(("mul", "div", "sub"))
         outputs = [_last(chain, binary(op, rng.choice(wide), total))]
+    elif roll < 0.49 and wide:
+        outputs = _unlike(chain, rng.choice(wide[-3:]))
+    elif roll < 0.57:
+        # As in a backward pass or an optimizer's step: several results of one computation.
+        more = [one for one in chain.pool[-6:-1] if not is_input(one) and one is not first]
+        outputs += [_last(chain, one) for one in rng.sample(more, min(len(more), 2))]
     rng.shuffle(outputs)
     return outputs[:3]
 
@@ -79,6 +86,18 @@ def _last(chain: Chain, value: Value) -> Value:
         whole = binary("minimum", binary("maximum", whole, -128.0), 127.0)
         return replace(v.pointwise("to_int", whole), dtype="int8")
     return replace(value, dtype=rng.choice(FLOATS))
+
+
+def _unlike(chain: Chain, value: Value) -> list[Value]:
+    """A value beside a tensor of another length, as after a partial rotation."""
+    if not value.dims or not value.dims[-1]:
+        return [_last(chain, value)]
+    length = Size.of(chain.rng.choice((1, 3, 5, 7)))
+    sizes = value.sizes
+    piece = v.to_float(chain.drawn.tensor([*sizes[:-1], length]))
+    pair = [v.to_float(value), piece]
+    chain.rng.shuffle(pair)
+    return [replace(views.concatenate(pair, len(sizes) - 1), dtype="float32")]
 
 
 def _joined(chain: Chain, value: Value, other: Value) -> list[Value]:

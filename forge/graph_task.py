@@ -117,7 +117,7 @@ def task(samples: Sequence[Sample]) -> Task:
     cell = Cell("small", specs, made, "own|" * len(inputs), (1.0,) * len(inputs), "required")
     op = Op(
         name="drawn",
-        kind="user",
+        kind="function",
         family="user",
         title="drawn",
         formula="drawn",

@@ -75,5 +75,5 @@ def _results(chain: Chain) -> list[Value]:
     for _ in range(reductions):
         steps(chain, rng.choices((0, 1, 2, 3, 4), (2, 3, 3, 2, 1))[0])
         reduce(chain)
-    steps(chain, rng.choices((0, 1, 2, 3, 5, 8), (2, 3, 4, 4, 2, 1))[0])
+    steps(chain, rng.choices((0, 1, 2, 3, 5, 8, 13), (2, 3, 4, 4, 2, 1, 1))[0])
     return end(chain, reductions)

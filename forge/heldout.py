@@ -52,3 +52,21 @@ def _texts() -> frozenset[str]:
 @lru_cache(maxsize=1)
 def _function_digests() -> frozenset[str]:
     return frozenset(FUNCTIONS.read_text(encoding="utf-8").split())
+
+
+def main() -> None:
+    """Add the stages of the functions of `bench/functions`, as they are traced now."""
+    from bench.functions.cases import CASES
+    from kmint_tui.graph.trace import traced_reference
+    from referee.reference.asked import Asked
+
+    digests = set(_function_digests())
+    for group, functions in CASES.items():
+        for name, inputs in functions.items():
+            program = traced_reference(Asked(f"bench/functions/{group}.py", name, (inputs,)))
+            digests |= {digest_of(body(stage)) for stage in program.stages}
+    FUNCTIONS.write_text("".join(f"{one}\n" for one in sorted(digests)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

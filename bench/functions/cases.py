@@ -26,6 +26,7 @@ CASES: dict[str, dict[str, str]] = {
         "qk_norm": "q=bf16[B,S,16,128] q_weight=bf16[128]",
         "global_response_norm": "x=f32[B,H,W,C] gamma=f32[C] beta=f32[C]",
         "batch_norm_eval_relu": "x=f32[B,C,H,W] mean=f32[C] var=f32[C]:uniform weight=f32[C] bias=f32[C]",
+        "quarter_rms_norm": "x=bf16[B,S,2048] w=bf16[2048]",
         "TokenNorm": "x=f32[B,S,256]",
     },
     "gates": {
@@ -44,6 +45,8 @@ CASES: dict[str, dict[str, str]] = {
         "lerp_tokens": "x=bf16[B,S,N] shifted=bf16[B,S,N] mix=bf16[N]",
         "glu_sigmoid_bias": "x=f32[M,2*N] bias=f32[2*N]",
         "dropout_mask_residual": "x=bf16[M,N] mask=bool[M,N] residual=bf16[M,N]",
+        "clamped_swiglu": "x=bf16[B,S,2*N]",
+        "two_experts": "logits=f32[T,64]",
     },
     "rows": {
         "masked_softmax": "scores=f32[B,H,S,T] mask=i64[B,1,S,T]:0..2",
@@ -88,5 +91,8 @@ CASES: dict[str, dict[str, str]] = {
         "bmm_mask_add": "scores=bf16[B,H,S,T] mask=i64[B,T]:0..2",
         "rwkv_shift_mix": "x=f32[B,S,N] mix=f32[N]",
         "logit_adjust": "logits=f32[M,V] prior=f32[V]:uniform",
+        "partial_rotary": "x=f32[B,H,S,96] cos=f32[S,16] sin=f32[S,16]",
+        "unpack_nibbles": "packed=u8[M,512] scales=f32[M,16] zeros=f32[M,16]",
+        "sliding_window": "scores=f32[B,H,T,T]",
     },
 }

@@ -74,3 +74,15 @@ def glu_sigmoid_bias(x, bias):
 
 def dropout_mask_residual(x, mask, residual):
     return residual + torch.where(mask, x / 0.9, torch.zeros_like(x))
+
+
+def clamped_swiglu(x, alpha: float = 1.702, limit: float = 7.0):
+    gate, up = x[..., ::2], x[..., 1::2]
+    gate = gate.clamp(min=None, max=limit)
+    up = up.clamp(min=-limit, max=limit)
+    return (up + 1) * gate * torch.sigmoid(gate * alpha)
+
+
+def two_experts(logits):
+    top = torch.softmax(logits.float(), dim=-1).topk(2, dim=-1)
+    return top.values / top.values.sum(-1, keepdim=True), top.indices

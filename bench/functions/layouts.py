@@ -100,3 +100,24 @@ def rwkv_shift_mix(x, mix):
 def logit_adjust(logits, prior):
     adjusted = logits + 0.5 * torch.log(prior + 1e-12)
     return adjusted - adjusted.max(dim=-1, keepdim=True).values
+
+
+def partial_rotary(x, cos, sin):
+    # only the first 32 of 96 are turned
+    rot, rest = x[..., :32], x[..., 32:]
+    a, b = rot.chunk(2, dim=-1)
+    turned = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    return torch.cat((turned, rest), dim=-1)
+
+
+def unpack_nibbles(packed, scales, zeros):
+    # two numbers a byte, in groups of 64
+    w = torch.stack(((packed & 0xF).float(), (packed >> 4).float()), dim=-1).flatten(-2)
+    g = w.view(w.shape[0], -1, 64)
+    return ((g - zeros[..., None]) * scales[..., None]).view_as(w)
+
+
+def sliding_window(scores, window: int = 128):
+    q = torch.arange(scores.size(-2)).unsqueeze(1)
+    k = torch.arange(scores.size(-1)).unsqueeze(0)
+    return scores.masked_fill((k > q) | (q - k >= window), -1e9)

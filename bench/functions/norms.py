@@ -107,3 +107,10 @@ class TokenNorm(nn.Module):
 
     def forward(self, x):
         return x / (x.abs().mean(-1, keepdim=True) + self.eps) * self.weight
+
+
+def quarter_rms_norm(x, w):
+    # only the first quarter of the features decides about the scale
+    k = x.shape[-1] // 4
+    ms = x[..., :k].float().pow(2).mean(-1, keepdim=True)
+    return (x.float() * torch.rsqrt(ms + 1e-6)).to(x.dtype) * w

@@ -18,6 +18,7 @@ from kmint_tui.models import cards, digest, endpoint, registry, store
 from kmint_tui.models.registry import Dialect
 from kmint_tui.smith.prompts import Prompt, build, function_prompt, graph_prompt
 from kmint_tui.smith.sampling import Sampling
+from kmint_tui.smith.taught import taught
 from referee.reference.asked import Asked
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def _prompt(
 ) -> Prompt:
     if dialect == "graph":
         assert program is not None
-        return graph_prompt(program.stages[program.main])
+        return graph_prompt(taught(program.stages[program.main]).stage)
     from referee.problem import TaskName
 
     function = TaskName.of(task) if isinstance(task, str) else task

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import GraphModule, Node, traceback
 from torch.overrides import TorchFunctionMode
@@ -101,7 +102,18 @@ class _Lines(TorchFunctionMode):
         if not file.startswith(_NOT_THE_USERS):
             code = linecache.getline(file, line).strip()
             traceback.set_stack_trace([f"{Path(file).name}, line {line}: `{code}`"])
-        return func(*args, **(kwargs or {}))
+        return _OPEN.get(func, func)(*args, **(kwargs or {}))
+
+
+def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """`one_hot` whose number of classes stays a symbol, which PyTorch's own makes a number."""
+    if isinstance(num_classes, int) and num_classes < 0:
+        return F.one_hot(tensor)
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).long()
+
+
+_OPEN: dict[Callable[..., Any], Callable[..., Any]] = {F.one_hot: _one_hot}
+"""Forms that keep sizes open, in place of functions that fix the sizes of the example."""
 
 
 def _reason(error: Exception) -> str:

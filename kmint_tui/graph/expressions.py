@@ -135,6 +135,37 @@ class Pieces(Expression):
         return self.pieces
 
 
+@dataclass(frozen=True)
+class Part:
+    """One piece of a `Parts`: its first position, the axes along which it runs, and its element."""
+
+    start: Size
+    axes: tuple[Axis, ...]
+    expression: Expression
+
+    @property
+    def index(self) -> Index:
+        """The position in the whole."""
+        return Index.along(self.axes).plus(Index((), self.start))
+
+
+@dataclass(frozen=True, eq=False)
+class Parts(Expression):
+    """A concatenation of pieces of different sizes along `axis`.
+
+    `chosen` is the same element by conditions on the position. The axes of a piece belong to no
+    other expression, so a piece can be written alone.
+    """
+
+    axis: Axis
+    pieces: tuple[Part, ...]
+    chosen: Expression
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        return (self.chosen,)
+
+
 def walk(root: Expression) -> Iterator[Expression]:
     """Every expression below and the root, each once, arguments first."""
     done: set[int] = set()
@@ -224,6 +255,8 @@ def _substituted(
             return _scan_at(node, positions, done)
         case Pieces(axis=axis, pieces=pieces):
             return _piece_at(node, axis, pieces, positions, done)
+        case Parts():
+            return _part_at(node, positions, done)
     return node
 
 
@@ -306,6 +339,37 @@ def _piece_at(
         here = Pointwise("b", "eq", (number, Constant("i", place)))
         chosen = Pointwise(node.kind, "where", (here, made[place], chosen))
     return chosen
+
+
+def _part_at(
+    node: Parts, positions: Mapping[Axis, Index], done: dict[int, Expression]
+) -> Expression:
+    """One piece where the positions are all of that piece; else the choice by conditions."""
+    leaf = leaves(node.axis)
+    chosen = substitute(node.chosen, positions, done)
+    if len(leaf) > 1:
+        return chosen
+    index = positions[leaf[0]].resolved() if leaf[0] in positions else Index.along(leaf)
+    for piece in node.pieces:
+        if _same_place(index, piece.index):
+            return substitute(piece.expression, positions, done)
+    renamed = index.terms[0][0] if index.terms else leaf[0]
+    if not _same_place(index, Index.along([renamed])) or renamed.size != leaf[0].size:
+        return chosen
+    pieces = tuple(
+        replace(piece, expression=substitute(piece.expression, positions, done))
+        for piece in node.pieces
+    )
+    return Parts(node.kind, renamed, pieces, chosen)
+
+
+def _same_place(one: Index, other: Index) -> bool:
+    first, second = one.resolved(), other.resolved()
+    return (
+        not first.values
+        and first.offset == second.offset
+        and dict(first.terms) == dict(second.terms)
+    )
 
 
 def exact(root: Expression) -> Expression:

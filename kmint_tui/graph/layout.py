@@ -27,8 +27,9 @@ from kmint_tui.graph.expressions import (
 from kmint_tui.graph.loops import Loop, loops_of
 from kmint_tui.graph.program import Line, OutOfScope, Over, Stage, Store
 from kmint_tui.graph.sizes import ONE, Size
-from kmint_tui.graph.stages import Group, Write, flat_index
+from kmint_tui.graph.stages import Group, flat_index
 from kmint_tui.graph.vocabulary import INDEX, LOAD, Kind
+from kmint_tui.graph.writes import Write
 
 MOST_LITERAL = 2
 """Larger constant sizes get a name, so that a function has the same text at 8 groups and at 32."""

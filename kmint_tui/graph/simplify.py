@@ -52,6 +52,8 @@ def simplified(op: str, kind: Kind, arguments: tuple[Expression, ...]) -> Expres
             return Constant("f", float(value))
         case "to_float", (a,) if a.kind == "f":
             return a
+        case "to_float", (Pointwise(op="to_int", arguments=(a,)),) if _is_whole(a):
+            return a
         case (("add" | "sub" | "mul" | "div"), (Constant(value=a), Constant(value=b))) if (
             op != "div" or b
         ):
@@ -81,6 +83,18 @@ def simplified(op: str, kind: Kind, arguments: tuple[Expression, ...]) -> Expres
         case _, (Constant(value=a),) if op in _FOLD and a > 0:
             return Constant("f", _FOLD[op](a))
     return Pointwise(kind, op, arguments)
+
+
+def _is_whole(a: Expression) -> bool:
+    """True for a float that is surely a whole number, made of short integers."""
+    match a:
+        case Pointwise(op="floor"):
+            return True
+        case Pointwise(op="to_float", arguments=(inner,)):
+            return inner.kind != "f"
+        case Pointwise(op="sub" | "mul", arguments=(one, other)):
+            return _is_whole(one) and _is_whole(other)
+    return isinstance(a, Constant) and float(a.value).is_integer()
 
 
 def _power(base: Expression, exponent: float, kind: Kind) -> Expression:

@@ -10,46 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product as combinations
 
 from kmint_tui.graph.axes import Axis, Index, all_leaves
 from kmint_tui.graph.expressions import (
     Expression,
     Load,
-    Pieces,
     Pointwise,
     Position,
     Reduce,
     Scan,
     free_axes,
-    substitute,
     walk,
 )
-from kmint_tui.graph.program import OutOfScope
 from kmint_tui.graph.sizes import ONE, Size, product
 from kmint_tui.graph.values import Value
 from kmint_tui.graph.vocabulary import Kind
+from kmint_tui.graph.writes import COMBINE, Axes, Write, of_values, writes_of
 
 MOST_PIECES = 2
 """Largest number of pieces of a result in one stage; no smith was trained on more."""
 SHORT_ROW = 256
 """Elements of the shortest row that a reduction to one number has, if dimensions allow it."""
-_COMBINE = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "mul"}
-Axes = frozenset[Axis]
-
-
-@dataclass(frozen=True, eq=False)
-class Write:
-    """An expression and the element of a tensor that it goes to.
-
-    `axes` are all axes that it runs over, also those that it does not depend on.
-    """
-
-    tensor: str
-    sizes: tuple[Size, ...]
-    indices: tuple[Index, ...]
-    expression: Expression
-    axes: Axes
 
 
 @dataclass(eq=False)
@@ -85,7 +66,7 @@ def groups_of(
     """
     grouping = _Grouping(unused)
     for name, value in outputs:
-        writes = _writes(name, value)
+        writes = writes_of(name, value)
         copies = [one for one in writes if len(writes) > MOST_PIECES and _copies(one)]
         for write in writes:
             if write not in copies:
@@ -98,77 +79,6 @@ def groups_of(
 def _copies(write: Write) -> bool:
     """True if it copies elements of a tensor."""
     return isinstance(write.expression, Load)
-
-
-def _writes(name: str, value: Value) -> list[Write]:
-    """One write for each piece of a concatenation."""
-    sizes = tuple(value.sizes)
-    indices = [Index.along(dim) for dim in value.dims]
-    unrolled = [leaf for dim in value.dims for leaf in all_leaves(dim) if leaf.unrolled]
-    free = [leaf for dim in value.dims for leaf in all_leaves(dim) if not leaf.unrolled]
-    made = []
-    for positions in _positions(unrolled):
-        expression = _written_out(substitute(value.expression, positions), {})
-        places = tuple(index.replaced(positions) for index in indices)
-        made.append(Write(name, sizes, places, expression, frozenset(free)))
-    return made
-
-
-def _positions(axes: Sequence[Axis]) -> list[dict[Axis, Index]]:
-    counts = [range(axis.size.value) for axis in axes]
-    return [
-        dict(zip(axes, (Index((), Size.of(n)) for n in numbers), strict=True))
-        for numbers in combinations(*counts)
-    ]
-
-
-def _written_out(root: Expression, done: dict[int, Expression]) -> Expression:
-    """Without unrolled axes: a reduction along one becomes an operation on its pieces."""
-    made = dict(done)
-    for node in walk(root):
-        made[id(node)] = _rebuilt(node, lambda child: made[id(child)])
-    return made[id(root)]
-
-
-def _rebuilt(node: Expression, of: Callable[[Expression], Expression]) -> Expression:
-    match node:
-        case Pointwise(arguments=arguments):
-            return replace(node, arguments=tuple(map(of, arguments)))
-        case Scan(axes=axes, argument=argument):
-            if any(leaf.unrolled for leaf in all_leaves(axes)):
-                raise OutOfScope("a scan along a dimension put together from pieces")
-            return replace(node, argument=of(argument))
-        case Load(indices=indices):
-            return replace(node, indices=tuple(_of_values(index, of) for index in indices))
-        case Position(index=index):
-            return replace(node, index=_of_values(index, of))
-        case Reduce(op=op, axes=axes, argument=argument):
-            bound = all_leaves(axes)
-            unrolled = [leaf for leaf in bound if leaf.unrolled]
-            node.check()
-            if not unrolled:
-                return Reduce.of(node.kind, op, tuple(bound), of(argument))
-            if op not in _COMBINE:
-                raise OutOfScope(f"{op} along a dimension put together from pieces")
-            rest = tuple(leaf for leaf in bound if not leaf.unrolled)
-            parts = [
-                _written_out(substitute(argument, positions), {})
-                for positions in _positions(unrolled)
-            ]
-            total: Expression | None = None
-            for part in parts:
-                one = Reduce.of(node.kind, op, rest, part) if rest else part
-                total = one if total is None else Pointwise(node.kind, _COMBINE[op], (total, one))
-            assert total is not None
-            return total
-        case Pieces():
-            # It is below a reduction or a write that puts a number in place of its axis.
-            return node
-    return node
-
-
-def _of_values(index: Index, of: Callable[[Expression], Expression]) -> Index:
-    return replace(index, values=tuple((of(value), step) for value, step in index.values))
 
 
 class _Grouping:
@@ -297,7 +207,7 @@ def _by_rows_first(root: Expression) -> Expression:
         if (
             isinstance(made, Reduce)
             and not known[id(node)]
-            and made.op in _COMBINE
+            and made.op in COMBINE
             and len(axes := all_leaves(made.axes)) > 1
         ):
             order = _in_order(frozenset(axes), made.argument)
@@ -361,12 +271,10 @@ def _swapped(node: Expression, done: dict[int, Expression]) -> Expression:
         case Load(indices=indices):
             return replace(
                 node,
-                indices=tuple(
-                    _of_values(index, lambda value: done[id(value)]) for index in indices
-                ),
+                indices=tuple(of_values(index, lambda value: done[id(value)]) for index in indices),
             )
         case Position(index=index):
-            return replace(node, index=_of_values(index, lambda value: done[id(value)]))
+            return replace(node, index=of_values(index, lambda value: done[id(value)]))
     return node
 
 

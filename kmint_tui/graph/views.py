@@ -11,6 +11,8 @@ from dataclasses import replace
 from kmint_tui.graph.axes import Axis, Index, all_leaves, regroup, size_of, split
 from kmint_tui.graph.expressions import (
     Expression,
+    Part,
+    Parts,
     Pieces,
     Pointwise,
     Position,
@@ -20,7 +22,7 @@ from kmint_tui.graph.expressions import (
 )
 from kmint_tui.graph.program import OutOfScope
 from kmint_tui.graph.sizes import ONE, ZERO, Size
-from kmint_tui.graph.values import Value, align, constant, pointwise, scalar, to_float
+from kmint_tui.graph.values import Value, align, constant, fresh, pointwise, scalar, to_float
 from kmint_tui.graph.vocabulary import Kind
 
 MOST_PIECES = 8
@@ -159,7 +161,26 @@ def concatenate(values: Sequence[Value], place: int) -> Value:
         return values[0]
     if len(values) > MOST_PIECES:
         raise OutOfScope("a concatenation of many pieces")
-    return _joined(values, place) if len(lengths) == 1 else _chosen(values, place)
+    return _joined(values, place) if len(lengths) == 1 else _unlike(values, place)
+
+
+def _unlike(values: Sequence[Value], place: int) -> Value:
+    """Pieces of different sizes: each can be written alone, or chosen by the position."""
+    made = _chosen(values, place)
+    alone = [_alone(value, place) for value in values]
+    pieces, start = [], ZERO
+    for value in alone:
+        axes = tuple(all_leaves(value.dims[place]))
+        found = to_float(value) if made.kind == "f" else value
+        pieces.append(Part(start, axes, found.expression))
+        start = start + size_of(axes)
+    (axis,) = made.dims[place]
+    return replace(made, expression=Parts(made.kind, axis, tuple(pieces), made.expression))
+
+
+def _alone(value: Value, place: int) -> Value:
+    """The value with axes along a dimension that no other value has."""
+    return fresh(value, set(all_leaves(value.dims[place])))
 
 
 def _chosen(values: Sequence[Value], place: int) -> Value:
@@ -226,6 +247,18 @@ def flip(value: Value, place: int) -> Value:
     axis = Axis(axes[0].size)
     turned = Index(((axis, Size.of(-1)),), axes[0].size - ONE)
     return at(value, place, turned, (axis,))
+
+
+def diagonal(value: Value, offset: int, rows: int, columns: int) -> Value:
+    """The elements whose position along `columns` is `offset` more than along `rows`, put last."""
+    size = size_of(value.dims[rows])
+    if size_of(value.dims[columns]) != size:
+        raise OutOfScope("a diagonal of dimensions of different sizes")
+    axis = Axis(size - Size.of(abs(offset)))
+    for place, start in ((rows, max(0, -offset)), (columns, max(0, offset))):
+        value = at(value, place, Index(((axis, ONE),), Size.of(start)), (axis,))
+    kept = [dim for place, dim in enumerate(value.dims) if place not in (rows, columns)]
+    return replace(value, dims=(*kept, (axis,)))
 
 
 def take(value: Value, place: int, index: Value) -> Value:

@@ -10,6 +10,7 @@ from kmint_tui.history.records import Author
 from kmint_tui.smith.canonical import canonical
 from kmint_tui.smith.events import DraftDone
 from kmint_tui.smith.extract import Finish, extract
+from kmint_tui.smith.taught import taught
 from kmint_tui.template.write import program_source
 
 if TYPE_CHECKING:
@@ -85,15 +86,16 @@ class DraftBook:
 
     def __init__(self, program: Program | None = None) -> None:
         self._program = program
+        self._taught = None if program is None else taught(program.stages[program.main])
         self._first: dict[str, int] = {}
 
     def add(self, done: DraftDone) -> MintDraft:
         """The draft of one answer. A cancelled draft is unfinished, so it repeats no other."""
         cut = extract(done.text, done.finish)
-        if self._program is not None and cut.source:
-            cut = replace(
-                cut, source=program_source(self._program, {self._program.main: cut.source})
-            )
+        if self._program is not None and self._taught is not None and cut.source:
+            launched = self._taught.launched(self._program)
+            answer = self._taught.restored(cut.source)
+            cut = replace(cut, source=program_source(launched, {self._program.main: answer}))
         duplicate_of = self._known(cut.source, done.draft) if done.finish != "cancelled" else None
         notes = (*cut.notes, done.note) if done.note else cut.notes
         return MintDraft(

@@ -74,6 +74,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "positions": positions,
     "rolled": lambda x: torch.roll(x, (3, -1), (1, 0)),
     "unpacked": unpacked,
+    "diagonal": lambda x: torch.diagonal(x[:, None] * x[..., None], 1, 1, 2),
+    "class_of_each": lambda x: F.one_hot((x > 0).long(), x.shape[1]) * x[..., None],
     "one_hot": lambda x: F.one_hot((x > 0).long(), 4),
     "hyperbolic": lambda x: torch.sinh(x) + torch.cosh(x) + torch.tan(x) + torch.atanh(x / 9),
 }
@@ -95,6 +97,26 @@ def test_a_form_computes_its_function(name: str) -> None:
     found = computed(program, x)
     assert found.shape == expected.shape
     torch.testing.assert_close(found.double(), expected.double(), rtol=1e-5, atol=1e-5)
+
+
+def test_unlike_pieces_are_written_without_conditions() -> None:
+    """Each piece has its own loops, so no element is chosen by its position."""
+    for function in (unlike_pieces, partly_rotated):
+        program = trace("f", function, [Argument("x", torch.ones(6, 12))])
+        lines = [line.op for stage in program.stages for line in stage.lines]
+        assert len(program.stages) > 1 and not {"where", "minimum"} & set(lines)
+
+
+def test_unlike_pieces_are_reduced_in_one_stage() -> None:
+    """A row that a reduction needs as a whole stays one row."""
+
+    def function(x: Tensor) -> Tensor:
+        return torch.cat((x[:, :5], x.exp()), dim=1).softmax(-1)
+
+    program = trace("f", function, [Argument("x", torch.ones(6, 12))])
+    assert len(program.stages) == 1
+    x = torch.randn(7, 15)
+    torch.testing.assert_close(computed(program, x), function(x.double()), rtol=1e-5, atol=1e-6)
 
 
 def test_numbers_that_a_form_multiplies_stay_arguments() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ _BINARY = {
     "remainder": "mod",
 }  # fmt: skip
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_SHORT = ("uint8", "int8", "int16")
 _KEEP_INTEGERS = ("neg", "abs", "relu", "not", "sign")
 """Operations of one argument that do not turn integers into floats."""
 
@@ -80,10 +82,18 @@ def _of_bits(op: str, x: Any, y: Any) -> Value:
     high = int(mask.value).bit_length()
     if int(mask.value) != (1 << high) - (1 << low):
         raise OutOfScope("a bitwise and with bits that are apart")
-    kept = v.pointwise("mod", first, v.constant(1 << high))
-    return (
-        v.pointwise("sub", kept, v.pointwise("mod", first, v.constant(1 << low))) if low else kept
-    )
+    kept = _divided("mod", first, 1 << high)
+    return v.pointwise("sub", kept, _divided("mod", first, 1 << low)) if low else kept
+
+
+def _divided(op: str, x: Value, number: int) -> Value:
+    """A quotient rounded down, or its remainder. Floats hold those of short integers exactly."""
+    if x.dtype not in _SHORT:
+        return v.pointwise(op, x, v.constant(number))
+    found = v.to_float(x)
+    down = unary("floor", binary("div", found, float(number)))
+    made = down if op == "floor_div" else binary("sub", found, binary("mul", down, float(number)))
+    return replace(v.pointwise("to_int", made), dtype=x.dtype)
 
 
 def _shifted(op: str, x: Any, y: Any) -> Value:
@@ -91,6 +101,8 @@ def _shifted(op: str, x: Any, y: Any) -> Value:
     count = value_of(y).expression
     if not isinstance(count, Constant) or not 0 <= count.value < 63:
         raise OutOfScope("a shift of bits by a number that values decide")
+    if op == "floor_div":
+        return _divided(op, value_of(x), 1 << int(count.value))
     return v.pointwise(op, value_of(x), v.constant(1 << int(count.value)))
 
 

@@ -47,6 +47,11 @@ def _transpose(x: Value, first: int, second: int) -> Value:
     return views.permute(x, order)
 
 
+@entry("diagonal")
+def _diagonal(x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
+    return views.diagonal(x, offset, first % len(x.dims), second % len(x.dims))
+
+
 @entry("t")
 def _t(x: Value) -> Value:
     return _transpose(x, 0, 1) if len(x.dims) == 2 else x
