@@ -89,7 +89,7 @@ def _last(chain: Chain, value: Value) -> Value:
 
 
 def _unlike(chain: Chain, value: Value) -> list[Value]:
-    """A value beside a tensor of another length, as after a partial rotation."""
+    """A value next to a tensor of another length, as after a partial rotation."""
     if not value.dims or not value.dims[-1]:
         return [_last(chain, value)]
     length = Size.of(chain.rng.choice((1, 3, 5, 7)))

@@ -1,7 +1,7 @@
-"""The writes of a result: one for each piece of a concatenation, none of which has a condition.
+"""The writes of a result: one for each piece of a concatenation, without conditions.
 
 Pieces of one size are numbers of an unrolled axis, and are written out. Pieces of different sizes
-have axes of their own.
+have separate axes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A stage in the forms that the embedded smith was taught, and its answer in the stage's own.
 
-The smith copies what its training often had, and misreads the rest. So an unusual address gives
+The smith copies forms that its training often had, and misreads others. So an unusual address gives
 its tensor a second name, under which the address is the usual one of its loops. In the answer
 kmint puts the true address there, as it puts the values of constants. An operation of floats that
 training lacks becomes the operations that kmint's template makes of it. A number of the host has a
