@@ -12,7 +12,8 @@ comparisons of tensors written in place.
 arithmetic (D. Stott Parker, UCLA CSD-970002, 1997). Moved inputs do not show the rounding of
 intermediates that cancel, such as `p * (g - sum(p * g))` in a gradient of softmax, or
 `x - logsumexp(x)` for a likely class. Limits: a step of a computed number (comparison, floor,
-argmax) may fall on either side, so a reference with such a step gives no sample.
+argmax) may fall on either side, so a reference with such a step gives no sample. A comparison of
+positions is no such step.
 """
 
 from __future__ import annotations
@@ -120,6 +121,8 @@ class _RandomRounding(Mode):
         self.has_steps = False
         self._seed, self._unit = seed, unit
         self._generators: dict[torch.device, torch.Generator] = {}
+        # Floats made of whole numbers alone, such as positions, which fp32 computes exactly.
+        self._exact: Any = WeakTensorKeyDictionary()
 
     def __torch_dispatch__(
         self,
@@ -135,15 +138,21 @@ class _RandomRounding(Mode):
                 return usual(*args, **kwargs)
         result = func(*args, **kwargs)
         name = str(func).removeprefix("aten.").partition(".")[0]
-        if any(map(_is_floating, tree_leaves((args, kwargs)))) and (
-            name in _FLOAT_STEPS or not all(map(_is_floating, tree_leaves(result)))
-        ):
+        given, made = tree_leaves((args, kwargs)), tree_leaves(result)
+        exact = all(leaf in self._exact for leaf in given if _is_floating(leaf))
+        if not exact and (name in _FLOAT_STEPS or not all(map(_is_floating, made))):
             # A result that is not floating comes from a step: a comparison, an index, a cast.
             self.has_steps = True
-        elif name.removesuffix("_") in _ROUNDING:
-            for leaf in tree_leaves(result):
-                if _is_floating(leaf):
-                    leaf.mul_(self._factor(leaf))
+            return result
+        if func._schema.is_mutable and not exact:
+            # The result may be a part of another tensor.
+            self._exact.clear()
+        rounds = name.removesuffix("_") in _ROUNDING
+        for leaf in filter(_is_floating, made):
+            if exact and (not (rounds or name in _FLOAT_STEPS) or _is_whole(leaf)):
+                self._exact[leaf] = True
+            elif rounds:
+                leaf.mul_(self._factor(leaf))
         return result
 
     def _factor(self, tensor: Tensor) -> Tensor:
@@ -166,6 +175,11 @@ _IN_PARTS = {torch.ops.aten._log_softmax.default: _log_softmax}
 
 _USUAL_FORMS = get_decompositions([torch.ops.aten.gelu, torch.ops.aten.gelu_backward])
 """Operations in one piece whose usual form subtracts numbers near one, and that form."""
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether fp32 holds every element, as whole numbers below 2^24."""
+    return bool(((tensor == tensor.round()) & (tensor.abs() < 2**24)).all())
 
 
 def _is_floating(leaf: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -65,3 +67,26 @@ def test_a_rounding_is_at_most_half_an_ulp_of_fp32() -> None:
 def test_no_sample_is_taken_of_a_reference_with_steps(step: object) -> None:
     assert callable(step)
     assert randomly_rounded(step, [torch.rand(4, 8, dtype=torch.float64)], 0) is None
+
+
+@pytest.mark.parametrize(
+    ("bias", "has_steps"),
+    [
+        (lambda at, x: at > 20.0, False),
+        (lambda at, x: (at - 9.0) % 3.0 == 0.0, False),
+        # A third is rounded, and a number of the input was.
+        (lambda at, x: at / 3.0 > 7.0, True),
+        (lambda at, x: at * x[0, 0] > 7.0, True),
+        (lambda at, x: at.add_(x[0]) > 7.0, True),
+    ],
+    ids="positions remainder third computed written".split(),
+)
+def test_a_comparison_of_positions_is_no_step(
+    bias: Callable[[Tensor, Tensor], Tensor], has_steps: bool
+) -> None:
+    def masked(x: Tensor) -> Tensor:
+        at = torch.arange(x.shape[-1]).to(x.dtype)
+        return (x * 2.0).masked_fill(bias(at, x), 0.0)
+
+    found = randomly_rounded(masked, [torch.rand(4, 33, dtype=torch.float64)], 0)
+    assert (found is None) == has_steps
