@@ -30,7 +30,6 @@ from tests.mint.test_mint import history, last, model, request
 from tests.referee.gpu.test_variant_timing import SLOW
 
 pytestmark = pytest.mark.usefixtures("warm")
-
 __all__ = ["history", "model"]
 
 TALL, WIDE = "32768x1024:bfloat16", "8192x4096:bfloat16"
