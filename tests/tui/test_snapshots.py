@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pytest_textual_snapshot import SVGImageExtension  # type: ignore[import-untyped]
 from syrupy.assertion import SnapshotAssertion
+from textual.widgets import Input, TextArea
 
 from kmint_tui.app import KmintApp
 from kmint_tui.core import facts
@@ -72,6 +73,9 @@ def same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kmint_tui.screens.book.no_gpu_reason", lambda: no_gpu)
     monkeypatch.setattr("kmint_tui.screens.doctor.examine", findings)
     monkeypatch.setattr("kmint_tui.models.store.installed", lambda entry: None)
+    # A cursor that blinks is seen or not by the speed of the machine.
+    monkeypatch.setattr(Input, "_toggle_cursor", lambda field: None)
+    monkeypatch.setattr(TextArea, "_toggle_cursor_blink_visible", lambda area: None)
 
 
 @pytest.mark.asyncio
