@@ -16,6 +16,7 @@ elements, compute the same values and store them in the same order, so they give
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -91,9 +92,10 @@ class RunKeys:
 
 
 def same_bits(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
-    """Whether two runs gave the same bits, except for the sign of zeros.
+    """Whether two runs gave the same bits, except for the sign of zeros and NaNs.
 
-    The interpreter's minimum of -0 and +0 may be either, depending on numpy's vectorisation.
+    numpy's vectorisation decides whether the interpreter's minimum of -0 and +0 is negative, and
+    which of two NaNs a sum or a product passes on.
     """
     import torch
 
@@ -104,7 +106,7 @@ def _bytes(tensor: Tensor) -> Tensor:
     import torch
 
     if tensor.is_floating_point() and tensor.element_size() > 1:
-        tensor = tensor + 0.0
+        tensor = (tensor + 0.0).masked_fill(tensor.isnan(), math.nan)
     return tensor.reshape(-1).contiguous().view(torch.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Two runs give the same bits, but for the sign of zeros."""
+"""Two runs give the same bits, but for the sign of zeros and NaNs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ def test_the_sign_of_a_zero_is_left_open(dtype: torch.dtype) -> None:
     step = 1.0 + torch.finfo(dtype).eps
     assert not same_bits([one], [torch.tensor([0.0, 0.0, step, float("nan")], dtype=dtype)])
     assert not same_bits([one], [torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=dtype)])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_sign_of_a_nan_is_left_open(dtype: torch.dtype) -> None:
+    """The interpreter's sum of two NaNs is one of them by chance; where NaNs are counts."""
+    one = torch.tensor([float("nan"), 1.0], dtype=dtype)
+    assert same_bits([one], [torch.tensor([-float("nan"), 1.0], dtype=dtype)])
+    assert not same_bits([one], [torch.tensor([1.0, float("nan")], dtype=dtype)])
+    assert not same_bits([one], [torch.tensor([float("inf"), 1.0], dtype=dtype)])
 
 
 def test_integers_and_8_bit_floats_are_compared_as_they_are() -> None:
