@@ -24,10 +24,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import get_decompositions
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from referee.answers.usual_forms import USUAL_FORMS
 from referee.ops.torch_compat import Mode
 
 EPS32, EPS64 = 2.0**-23, 2.0**-52
@@ -86,6 +86,8 @@ def perturbed(inputs: Sequence[Tensor], number: int, moves: Moves) -> list[Tenso
     return moved
 
 
+MOST_OPERATIONS = 64
+
 _ROUNDING = frozenset(
     "add sub rsub mul div reciprocal addcmul addcdiv lerp square pow sqrt rsqrt exp exp2 expm1 log log2 log10 "
     "log1p sin cos tan tanh sigmoid erf erfc silu gelu mish softplus elu log_sigmoid_forward logaddexp "
@@ -105,21 +107,51 @@ def randomly_rounded(
 ) -> tuple[Tensor, ...] | None:
     """The outputs of `function(*inputs)`, with every rounding operation moved by half of `unit`.
 
-    With OWN_UNIT, an activation in one piece is computed in its usual form, which may lose every
-    digit. Returns None if the function takes a step of a floating number.
+    An operation whose form in kernels cancels is computed in that form. Returns None if the function
+    takes a step of a floating number.
     """
     with _RandomRounding(seed, unit) as mode:
         result = function(*inputs)
     if mode.has_steps:
         return None
+    return _outputs(result)
+
+
+def rounding_errors(
+    function: Callable[..., Any], inputs: Sequence[Tensor], unit: float = EPS32
+) -> list[Tensor] | None:
+    """The error of every element of `function(*inputs)` from its rounding operations.
+
+    Each operation in turn moves by half of `unit`, and the effects add up as a root of squares. In a
+    few random samples the effects on one of many elements may cancel each time. Returns None if the
+    function takes a step of a floating number, or has more than MOST_OPERATIONS roundings.
+    """
+    exact = _outputs(function(*inputs))
+    squares = [torch.zeros_like(one, dtype=torch.float64) for one in exact]
+    for number in range(MOST_OPERATIONS):
+        with _RandomRounding(0, unit, only=number) as mode:
+            moved = _outputs(function(*inputs))
+        if mode.has_steps:
+            return None
+        for square, one, other in zip(squares, exact, moved, strict=True):
+            square += (other.double() - one.double()).nan_to_num(0.0, 0.0, 0.0).square()
+        if mode.count <= number + 1:
+            return [square.sqrt() for square in squares]
+    return None
+
+
+def _outputs(result: Any) -> tuple[Tensor, ...]:
     return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
 class _RandomRounding(Mode):
-    def __init__(self, seed: int, unit: float) -> None:
+    """Moves the result of every rounding operation, or of the one with the number `only`."""
+
+    def __init__(self, seed: int, unit: float, only: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.has_steps = False
-        self._seed, self._unit = seed, unit
+        self.count = 0
+        self._seed, self._unit, self._only = seed, unit, only
         self._generators: dict[torch.device, torch.Generator] = {}
         # Floats made of whole numbers alone, such as positions, which fp32 computes exactly.
         self._exact: Any = WeakTensorKeyDictionary()
@@ -132,12 +164,13 @@ class _RandomRounding(Mode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        usual = _IN_PARTS.get(func) or (_USUAL_FORMS.get(func) if self._unit == OWN_UNIT else None)
-        if usual is not None:
-            with self:
-                return usual(*args, **kwargs)
-        result = func(*args, **kwargs)
         name = str(func).removeprefix("aten.").partition(".")[0]
+        usual = USUAL_FORMS.get(name.removesuffix("_"))
+        if usual is not None and "out" not in kwargs:
+            with self:
+                result = usual(*args, **kwargs)
+                return args[0].copy_(result) if func._schema.is_mutable else result
+        result = func(*args, **kwargs)
         given, made = tree_leaves((args, kwargs)), tree_leaves(result)
         exact = all(leaf in self._exact for leaf in given if _is_floating(leaf))
         if not exact and (name in _FLOAT_STEPS or not all(map(_is_floating, made))):
@@ -152,7 +185,9 @@ class _RandomRounding(Mode):
             if exact and (not (rounds or name in _FLOAT_STEPS) or _is_whole(leaf)):
                 self._exact[leaf] = True
             elif rounds:
-                leaf.mul_(self._factor(leaf))
+                if self._only in (None, self.count):
+                    leaf.mul_(self._factor(leaf))
+                self.count += 1
         return result
 
     def _factor(self, tensor: Tensor) -> Tensor:
@@ -164,17 +199,6 @@ class _RandomRounding(Mode):
             0, 2, tensor.shape, generator=generator, device=tensor.device, dtype=torch.int8
         )
         return up.double().mul_(self._unit).add_(1.0 - self._unit / 2)
-
-
-def _log_softmax(logits: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return logits - torch.logsumexp(logits, dim, keepdim=True)
-
-
-_IN_PARTS = {torch.ops.aten._log_softmax.default: _log_softmax}
-"""Operations in one piece that kernels compute from a result that they round, which then cancels."""
-
-_USUAL_FORMS = get_decompositions([torch.ops.aten.gelu, torch.ops.aten.gelu_backward])
-"""Operations in one piece whose usual form subtracts numbers near one, and that form."""
 
 
 def _is_whole(tensor: Tensor) -> bool:

@@ -96,7 +96,15 @@ from referee.answers.error_sizes import (
     ulp,
 )
 from referee.answers.joined import with_parts
-from referee.answers.moves import EPS32, OWN_UNIT, Moves, perturbed, randomly_rounded, unit_of
+from referee.answers.moves import (
+    EPS32,
+    OWN_UNIT,
+    Moves,
+    perturbed,
+    randomly_rounded,
+    rounding_errors,
+    unit_of,
+)
 from referee.answers.rounding_steps import other_sides
 from referee.answers.user_budget import ERRORS, FLOOR, user_allowance, without_steps
 from referee.ops.catalogue import SOFTCAP, base_name
@@ -174,6 +182,7 @@ def _expectations(
     )
     moved = [*samples, *_with_rounded_scalars(task, cell, inputs)] if users else []
     rounded = list(_randomly_rounded(task, inputs, exact, moves, count)) if users else []
+    each = _rounding_errors(task, inputs, exact, unit) if rounded else []
     single = evaluate(
         task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs]
     )
@@ -198,6 +207,7 @@ def _expectations(
         least = _ulps(dtypes[index]) * ulp(value, dtypes[index])
         if users:
             noise = [difference(result[index], value) for result in rounded]
+            noise += [error[index] for error in each]
             budget = least + user_allowance(
                 task, index, value, others, noise, dtypes[index], inputs, widths[index]
             )
@@ -259,6 +269,16 @@ def _randomly_rounded(
         if found is None or [one.shape for one in found] != [one.shape for one in exact]:
             return
         yield found
+
+
+def _rounding_errors(
+    task: Task, inputs: Sequence[Tensor], exact: Tensors, unit: float
+) -> list[list[Tensor]]:
+    """The errors of elements that are each a row, for which a few samples may all cancel."""
+    if not any(task.traits.alone(index) for index in range(len(exact))):
+        return []
+    found = rounding_errors(task.oracle, inputs, unit)
+    return [found] if found is not None else []
 
 
 def is_apart(op: Op) -> bool:
