@@ -199,8 +199,9 @@ def _errors_and_wrong(expected: Expected, output: Tensor) -> tuple[Tensor, Tenso
     same_infinity = value.isinf() & (answer == value)
     both_nan = value.isnan() & answer.isnan()
     right = within | overflows | same_infinity | both_nan
-    for other in expected.also:
-        right |= value.isfinite() & (value.abs() > limit) & (answer == other.double())
+    for other in map(Tensor.double, expected.also):
+        right |= value.isfinite() & (value.abs() > limit) & (answer == other)
+        right |= (other.isinf() & (answer == other)) | (other.isnan() & answer.isnan())
     return error, ~right
 
 

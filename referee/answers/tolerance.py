@@ -56,7 +56,7 @@ A user's reference has no name that tells its properties, so `ops/traits.py` fin
 - Otherwise, an answer that no input moves counts for itself only, unless nothing in its row moves.
   An example is a mask's fill value. The same holds for an input that is far larger than any answer
   and does not change its row, such as a mask's -1e9.
-- Its intermediate results are rounded at random too (`moves.py`), in the same number of samples
+- Its intermediate results are rounded at random too (`random_rounding.py`), in the same number of samples
   as the inputs move. Moved inputs do not show the rounding of intermediates that cancel.
 - The oracle's own error counts too, where float64 loses all digits: gelu of -9 is not zero.
 - A comparison of an input with a number, such as `age >= 65`, keeps its result when inputs move
@@ -73,7 +73,8 @@ A user's reference has no name that tells its properties, so `ops/traits.py` fin
   count in E.
 - For float64 outputs, float64 stands in place of fp32 above: the arithmetic inside is float64 too.
 - An infinite budget allows only the rounding. Beyond the end of the output's dtype, eager's answer
-  is correct too, because a fill with the dtype's least number differs in float64.
+  is correct too, because a fill with the dtype's least number differs in float64. So is eager's NaN
+  or infinity, which float64 may not have: exp(100) overflows in fp32.
 """
 
 from __future__ import annotations
@@ -96,15 +97,8 @@ from referee.answers.error_sizes import (
     ulp,
 )
 from referee.answers.joined import with_parts
-from referee.answers.moves import (
-    EPS32,
-    OWN_UNIT,
-    Moves,
-    perturbed,
-    randomly_rounded,
-    rounding_errors,
-    unit_of,
-)
+from referee.answers.moves import EPS32, Moves, perturbed, unit_of
+from referee.answers.random_rounding import rounding_noise
 from referee.answers.rounding_steps import other_sides
 from referee.answers.user_budget import ERRORS, FLOOR, user_allowance, without_steps
 from referee.ops.catalogue import SOFTCAP, base_name
@@ -181,8 +175,8 @@ def _expectations(
         else inputs
     )
     moved = [*samples, *_with_rounded_scalars(task, cell, inputs)] if users else []
-    rounded = list(_randomly_rounded(task, inputs, exact, moves, count)) if users else []
-    each = _rounding_errors(task, inputs, exact, unit) if rounded else []
+    alone = any(map(task.traits.alone, range(len(exact)))) if users else False
+    noise = rounding_noise(task.oracle, inputs, moves, count, alone=alone) if users else []
     single = evaluate(
         task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs]
     )
@@ -206,14 +200,19 @@ def _expectations(
         value = value.double()
         least = _ulps(dtypes[index]) * ulp(value, dtypes[index])
         if users:
-            noise = [difference(result[index], value) for result in rounded]
-            noise += [error[index] for error in each]
             budget = least + user_allowance(
-                task, index, value, others, noise, dtypes[index], inputs, widths[index]
+                task,
+                index,
+                value,
+                others,
+                [one[index] for one in noise],
+                dtypes[index],
+                inputs,
+                widths[index],
             )
             # For an infinite value only the value is compared.
             budget = torch.where(budget.isfinite() | ~value.isfinite(), budget, least)
-            also = (rounded_once[-1],)
+            also = tuple(rounded_once)
         else:
             size = _magnitude(task.op, _beside(value, masks), logits)
             size = torch.maximum(size, finite_size(value)) if masks else size
@@ -253,32 +252,6 @@ def _with_rounded_scalars(task: Task, cell: Cell, inputs: Sequence[Tensor]) -> I
                 cell, scalars=(*cell.scalars[:number], moved, *cell.scalars[number + 1 :])
             )
             yield evaluate(task.at(other).oracle, inputs)
-
-
-def _randomly_rounded(
-    task: Task, inputs: Sequence[Tensor], exact: Tensors, moves: Moves, count: int
-) -> Iterator[Tensors]:
-    """The oracle at moved inputs, with its intermediate results rounded at random as well.
-
-    The last result shows float64's own rounding.
-    """
-    for number in range(count + 1):
-        own = number == count
-        moved = inputs if own else perturbed(inputs, number, moves)
-        found = randomly_rounded(task.oracle, moved, number, OWN_UNIT if own else moves.unit)
-        if found is None or [one.shape for one in found] != [one.shape for one in exact]:
-            return
-        yield found
-
-
-def _rounding_errors(
-    task: Task, inputs: Sequence[Tensor], exact: Tensors, unit: float
-) -> list[list[Tensor]]:
-    """The errors of elements that are each a row, for which a few samples may all cancel."""
-    if not any(task.traits.alone(index) for index in range(len(exact))):
-        return []
-    found = rounding_errors(task.oracle, inputs, unit)
-    return [found] if found is not None else []
 
 
 def is_apart(op: Op) -> bool:

@@ -2,9 +2,9 @@
 
 Triton's language has no tanh, expm1 or log1p. Kernels compute these from numbers near one, which they
 round, and the difference keeps that error: tanh(x) is 2 sigmoid(2x) - 1. A softmax may be
-exp(x - logsumexp(x)). Rounding the result of the one piece does not show it (`moves.py`).
+exp(x - logsumexp(x)). Rounding the result of the one piece does not show it (`random_rounding.py`).
 
-The forms compare nothing, because a comparison is a step of a rounded number. Sources: PyTorch's
+Sources: PyTorch's
 documentation of each operation; its decompositions for the gradients.
 """
 
@@ -65,6 +65,18 @@ def _softmax(logits: Tensor, dim: int, half_to_float: bool) -> Tensor:
     return torch.exp(_log_softmax(logits, dim, half_to_float))
 
 
+def _remainder(x: Tensor, divisor: Tensor | float) -> Tensor:
+    return x - torch.floor(x / divisor) * divisor
+
+
+def _fmod(x: Tensor, divisor: Tensor | float) -> Tensor:
+    return x - torch.trunc(x / divisor) * divisor
+
+
+def _frac(x: Tensor) -> Tensor:
+    return x - torch.trunc(x)
+
+
 _DECOMPOSED = "gelu gelu_backward tanh_backward mish_backward _softmax_backward_data _log_softmax_backward_data"
 
 USUAL_FORMS: Mapping[str, Callable[..., Any]] = {
@@ -79,6 +91,9 @@ USUAL_FORMS: Mapping[str, Callable[..., Any]] = {
     "logaddexp": _logaddexp,
     "_log_softmax": _log_softmax,
     "_softmax": _softmax,
+    "remainder": _remainder,
+    "fmod": _fmod,
+    "frac": _frac,
     **{
         name: get_decompositions([found])[found]
         for name in _DECOMPOSED.split()

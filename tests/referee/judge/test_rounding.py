@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from referee.answers.moves import randomly_rounded
+from referee.answers.random_rounding import randomly_rounded, rounding_errors, steps_of
 from referee.ops.shipped import shipped
 from referee.ops.task import Task
 from referee.reference.asked import Asked
@@ -46,47 +46,72 @@ def test_a_half_precision_sum_in_a_gradient_is_wrong() -> None:
     assert rejecting(gradient(torch.float32), softmax_backward_with_a_half_precision_sum, 0)
 
 
+def rounded(function: Callable[[Tensor], Tensor], x: Tensor, seed: int = 0) -> Tensor:
+    found = randomly_rounded(function, [x], steps_of(function, [x]), seed)
+    assert found is not None
+    return found[0]
+
+
 def test_a_rounding_is_at_most_half_an_ulp_of_fp32() -> None:
     x = torch.linspace(0.5, 2.0, 1000, dtype=torch.float64)
-    rounded = randomly_rounded(lambda x: x * 3.0, [x], 0)
-    assert rounded is not None
-    error = rounded[0] / (x * 3.0) - 1.0
+    error = rounded(lambda x: x * 3.0, x) / (x * 3.0) - 1.0
     assert {f"{value:.3e}" for value in error.tolist()} == {"5.960e-08", "-5.960e-08"}
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        lambda x: torch.where(x * 2.0 > 1.0, x, 0.0),
-        lambda x: torch.round(x * 127.0),
-        lambda x: x.argmax(-1),
-        lambda x: (x * 100.0).to(torch.int64),
-        lambda x: x * float(x.sum()),
-    ],
-)
-def test_no_sample_is_taken_of_a_reference_with_steps(step: object) -> None:
-    assert callable(step)
-    assert randomly_rounded(step, [torch.rand(4, 8, dtype=torch.float64)], 0) is None
+def branching(x: Tensor) -> Tensor:
+    return x * (2.0 if float((x * 3.0).sum()) > 0 else 1e9)
 
 
 @pytest.mark.parametrize(
-    ("bias", "has_steps"),
+    "function",
     [
-        (lambda at, x: at > 20.0, False),
-        (lambda at, x: (at - 9.0) % 3.0 == 0.0, False),
-        # A third is rounded, and a number of the input was.
-        (lambda at, x: at / 3.0 > 7.0, True),
-        (lambda at, x: at * x[0, 0] > 7.0, True),
-        (lambda at, x: at.add_(x[0]) > 7.0, True),
+        lambda x: torch.where(x * 2.0 >= 1.0, x * 3.0, -1e9),
+        lambda x: torch.round(x * 2.0) + x * 3.0,
+        lambda x: (x * 2.0).round_() + x * 3.0,
+        lambda x: x.gather(-1, (x * 2.0).argmax(-1, keepdim=True)) * 3.0,
+        lambda x: (x * 2.0).to(torch.int64) + x * 3.0,
+        lambda x: torch.where(x * 2.0 >= (x * 2.0).amax(-1, keepdim=True), 1.0, 0.0) + x * 3.0,
+        branching,
     ],
-    ids="positions remainder third computed written".split(),
 )
-def test_a_comparison_of_positions_is_no_step(
-    bias: Callable[[Tensor, Tensor], Tensor], has_steps: bool
-) -> None:
-    def masked(x: Tensor) -> Tensor:
-        at = torch.arange(x.shape[-1]).to(x.dtype)
-        return (x * 2.0).masked_fill(bias(at, x), 0.0)
+def test_a_step_keeps_its_result(function: Callable[[Tensor], Tensor]) -> None:
+    """Halves lie on the edge of each step here, where any rounding would change it."""
+    x = torch.full((4, 8), 0.5, dtype=torch.float64)
+    for seed in range(4):
+        error = (rounded(function, x, seed) - function(x)).abs()
+        assert 0.0 < float(error.max()) < 1e-6
 
-    found = randomly_rounded(masked, [torch.rand(4, 33, dtype=torch.float64)], 0)
-    assert (found is None) == has_steps
+
+def test_a_function_with_other_steps_has_no_sample() -> None:
+    x = torch.rand(4, 8, dtype=torch.float64)
+    assert randomly_rounded(lambda x: torch.floor(x), [x], (), 0) is None
+    assert rounding_errors(lambda x: torch.floor(x) * 2.0, [x], ()) is None
+
+
+@pytest.mark.parametrize(
+    ("bias", "error"),
+    [
+        (lambda at: at - 9.0, 0.0),
+        (lambda at: (at - 9.0) % 3.0, 0.0),
+        (lambda at: at / 3.0, 1e-7),
+        (lambda at: at.mul_(3.0) * 0.5, 1e-7),
+    ],
+    ids="difference remainder third product".split(),
+)
+def test_whole_numbers_are_not_rounded(bias: Callable[[Tensor], Tensor], error: float) -> None:
+    def positions(x: Tensor) -> Tensor:
+        return bias(torch.arange(x.shape[-1]).to(x.dtype))
+
+    x = torch.rand(4, 33, dtype=torch.float64)
+    errors = (rounded(positions, x) - positions(x)).abs() / positions(x).abs().clamp(min=1.0)
+    assert 0.5 * error <= float(errors.max()) <= error
+
+
+def test_the_errors_of_an_element_do_not_cancel() -> None:
+    """In random samples, the two equal errors of an element cancel in half of the cases."""
+    x = torch.full((1000,), 0.3, dtype=torch.float64)
+    steps = steps_of(lambda x: x * 3.0 * 3.0, [x])
+    found = rounding_errors(lambda x: x * 3.0 * 3.0, [x], steps)
+    assert found is not None
+    size = float((x * 9.0)[0]) * 2.0**-24
+    assert torch.allclose(found[0], torch.full_like(x, 2.0**0.5 * size), rtol=1e-6)
