@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from bench.functions.cases import CASES
+from referee.ops.catalogue import catalogue
+from referee.ops.task import load
 from tests.referee.kernel_forms import rejected_cells
 from tests.referee.own_reference import load_user, task
 
@@ -58,6 +60,12 @@ def test_a_tried_function_is_right(module: str, name: str) -> None:
     file = ROOT / "bench" / "functions" / f"{module}.py"
     judged = load_user(file, name, "cpu", *CASES[module][name].split())
     assert not rejected_cells(judged, 0)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", [op.name for op in catalogue()])
+def test_an_operation_is_right(name: str) -> None:
+    assert not rejected_cells(load(name, "cpu"), 0)
 
 
 def test_the_functions_own_infinity_is_right(tmp_path: Path) -> None:
