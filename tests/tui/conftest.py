@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -14,6 +14,8 @@ from typing import Any, TypeAlias, cast
 import pytest
 from textual._context import active_app
 from textual.app import App
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.notifications import Notification
 from textual.pilot import Pilot
 from textual.worker import WorkerCancelled
@@ -58,6 +60,23 @@ async def idle(*_: float) -> None:
             or screen._callbacks
         ):
             return
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _parsed_once() -> Iterator[None]:
+    """A style sheet that an earlier application of the process parsed is not parsed again."""
+    parse = Stylesheet._parse_rules
+    known: dict[object, list[RuleSet]] = {}
+
+    def parsed(sheet: Stylesheet, *args: Any, **named: Any) -> list[RuleSet]:
+        key = (args, *sorted(named.items()), *sorted(sheet._variables.items()))
+        if key not in known:
+            known[key] = parse(sheet, *args, **named)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", parsed)
+        yield
 
 
 @pytest.fixture(autouse=True)
