@@ -32,7 +32,7 @@ MOST_OPERATIONS = 64
 
 _ROUNDING = frozenset(
     "add sub rsub mul div reciprocal addcmul addcdiv lerp square pow sqrt rsqrt exp exp2 log log2 log10 "
-    "sin cos tan sigmoid erf erfc silu "
+    "sin cos tan erf erfc "
     "sum mean var var_mean std std_mean prod cumsum cumprod logsumexp logcumsumexp linalg_vector_norm norm "
     "_safe_softmax native_layer_norm native_group_norm _fused_rms_norm mm bmm addmm baddbmm dot mv "
     "silu_backward sigmoid_backward softplus_backward elu_backward".split()

@@ -18,8 +18,16 @@ from torch import Tensor
 from torch._decomp import get_decompositions
 
 
+def _sigmoid(x: Tensor) -> Tensor:
+    return torch.reciprocal(1.0 + torch.exp(-x))
+
+
+def _silu(x: Tensor) -> Tensor:
+    return x * _sigmoid(x)
+
+
 def _tanh(x: Tensor) -> Tensor:
-    return 2.0 * torch.sigmoid(2.0 * x) - 1.0
+    return 2.0 * _sigmoid(2.0 * x) - 1.0
 
 
 def _expm1(x: Tensor) -> Tensor:
@@ -80,6 +88,8 @@ def _frac(x: Tensor) -> Tensor:
 _DECOMPOSED = "gelu gelu_backward tanh_backward mish_backward _softmax_backward_data _log_softmax_backward_data"
 
 USUAL_FORMS: Mapping[str, Callable[..., Any]] = {
+    "sigmoid": _sigmoid,
+    "silu": _silu,
     "tanh": _tanh,
     "expm1": _expm1,
     "log1p": _log1p,

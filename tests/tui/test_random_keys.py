@@ -11,7 +11,7 @@ LENGTH = 30
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("seed", repeats(16, 500))
+@pytest.mark.parametrize("seed", repeats(8, 500))
 async def test_random_keys(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing may be fetched, and a session started by chance has no model to wait for.
     monkeypatch.setenv("KMINT_OFFLINE", "1")

@@ -36,7 +36,7 @@ def status(verdict: Verdict) -> str:
 
 
 def test_blocks_chosen_by_row_count_are_reported_or_rejected(referee: Referee) -> None:
-    source = L2NORM.format("1024 if M > 2 else 128")
+    source = L2NORM.format("1024 if M > 2 else 256")
     told = referee.judge(source, "l2norm", level="correct", seed=7)
     assert told.passed and status(told) == "fail", told.reason
     asked = referee.judge(source, "l2norm", level="correct", seed=7, batch_invariant=True)

@@ -80,7 +80,7 @@ def test_locks_turns_and_last_ones_are_in_order(interpreter: Zygote, body: str) 
 def test_an_order_that_needs_one_after_the_other_is_a_race(interpreter: Zygote, body: str) -> None:
     assert summed(interpreter, body, turns=None) == [PROGRAMS]
     # A judgement draws for each of its cells.
-    said = [summed(interpreter, body, turns=seed) for seed in range(15)]
+    said = (summed(interpreter, body, turns=seed) for seed in range(15))
     assert any(isinstance(one, str) and "use the same element of `total`" in one for one in said)
 
 
@@ -147,7 +147,7 @@ def test_an_order_by_distance_is_a_race(interpreter: Zygote) -> None:
 def test_what_atomics_change_is_used_otherwise_only_in_order(
     interpreter: Zygote, body: str, in_order: bool
 ) -> None:
-    said = [summed(interpreter, body, turns=seed) for seed in range(15)]
+    said = (summed(interpreter, body, turns=seed) for seed in range(15))
     if in_order:
         assert all(isinstance(one, list) for one in said)
     else:
