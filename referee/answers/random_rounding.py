@@ -1,8 +1,8 @@
 """Evaluates a reference with its intermediate results rounded at random, as fp32 rounds them.
 
 Source: Monte Carlo arithmetic (D. Stott Parker, UCLA CSD-970002, 1997). Moved inputs (`moves.py`) do
-not show the rounding of intermediates that cancel, such as `p * (g - sum(p * g))` in a gradient of
-softmax, or `x - logsumexp(x)` for a likely class.
+not show the rounding of intermediates that cancel. Examples are `p * (g - sum(p * g))` in a gradient
+of softmax, and `x - logsumexp(x)` for a likely class.
 
 A step is an operation whose result jumps, such as a comparison, `floor` or `argmax`. Rounding must not
 change it here: the error of a jump hides all other errors. So each step keeps the result that it has
@@ -52,8 +52,8 @@ def rounding_noise(
 ) -> list[Sequence[Tensor]]:
     """The errors of every output from rounding, in `count` samples at moved inputs and more.
 
-    One more sample shows float64's own rounding. With `alone`, where every element is a row of its
-    own, the errors of each operation come last.
+    One more sample shows float64's own rounding. With `alone`, where every element is a separate
+    row, the errors of each operation come last.
     """
     exact, steps = evaluate(function, inputs), steps_of(function, inputs)
     found: list[Sequence[Tensor]] = []
