@@ -97,7 +97,7 @@ KNOWN: dict[tuple[int, int], Facts] = {
         blackwell_assembler_from=90, lacks=_BLOCK_POINTERS, lacks_arguments=_OF_BLOCK_POINTERS
     ),
 }
-TESTED = ((3, 6), (3, 7), (3, 8))
+TESTED = ((3, 6), (3, 7), (3, 8), (3, 9))
 """The releases with which the referee's tests and the selftest have run (`release/matrix.py`)."""
 # Triton 3.9 announces that its successor does not fuse by default.
 _NEWER = Facts(
