@@ -56,8 +56,10 @@ A user's reference has no name that tells its properties, so `ops/traits.py` fin
 - Otherwise, an answer that no input moves counts for itself only, unless nothing in its row moves.
   An example is a mask's fill value. The same holds for an input that is far larger than any answer
   and does not change its row, such as a mask's -1e9.
-- Its intermediate results are rounded at random too (`random_rounding.py`), in the same number of samples
-  as the inputs move. Moved inputs do not show the rounding of intermediates that cancel.
+- Its intermediate results are rounded at random too (`random_rounding.py`), in as many samples as
+  the inputs move. Moved inputs do not show the rounding of intermediates that cancel. An operation
+  such as tanh is rounded in the parts that kernels compute (`usual_forms.py`). For elements that
+  are separate rows, the errors of all operations add up as a root of squares.
 - The oracle's own error counts too, where float64 loses all digits: gelu of -9 is not zero.
 - A comparison of an input with a number, such as `age >= 65`, keeps its result when inputs move
   (`moves.py`), because all dtypes compare exactly.
