@@ -63,7 +63,8 @@ def test_a_wrong_answer_is_told_with_the_strides(tmp_path: Path) -> None:
         (x,) = task.inputs(cell, 1)
         read = x.as_strided((40, 96), (96, 1))
         found = compare(task, cell, (x,), (torch.softmax(read, -1),))
-        assert found.status == ("pass" if cell.name.endswith("zero") else "fail")
+        # Logits of 3e-6 change a probability by less than the rounding of log(96).
+        assert found.status == ("pass" if cell.name.endswith(("zero", "tiny")) else "fail")
         assert found.status == "pass" or found.detail.endswith(
             "; `x` is not contiguous: its strides are (1, 40)"
         )
