@@ -64,7 +64,7 @@ def _softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
 
 
 def _logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
-    largest = x.amax(dim, keepdim=True)
+    largest = x.amax(list(dim), keepdim=True)
     largest = torch.where(largest.isinf(), 0.0, largest)
     found = largest + _log(_sum(_exp(x - largest), dim, True))
     return found if keepdim else found.squeeze(list(dim))
@@ -98,7 +98,7 @@ _FORMS: dict[str, Callable[..., Any]] = {
 }
 
 
-class _KernelForms(Mode):
+class _KernelForms(Mode):  # type: ignore[no-untyped-call]
     def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if not any(isinstance(one, Tensor) and one.is_floating_point() for one in args):
             return function(*args, **kwargs)
@@ -113,7 +113,7 @@ class _KernelForms(Mode):
 
 def in_kernel_forms(function: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     given = [one.float() if one.is_floating_point() else one for one in inputs]
-    with _KernelForms():
+    with _KernelForms():  # type: ignore[no-untyped-call]
         return evaluate(function, given)
 
 
