@@ -12,7 +12,7 @@ on either side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ OWN_UNIT = 2.0 * EPS64
 """Relative step that shows the oracle's own error. Half of it still changes every float64."""
 
 MOST_OPERATIONS = 64
+"""Number of rounding operations that are tried one by one. Their evaluations grow with its square."""
 
 _ROUNDING = frozenset(
     "add sub rsub mul div reciprocal addcmul addcdiv lerp square pow sqrt rsqrt exp exp2 log log2 log10 "
@@ -48,14 +49,20 @@ Steps = tuple[Any, ...]
 
 
 def rounding_noise(
-    function: Function, inputs: Sequence[Tensor], moves: Moves, count: int, *, alone: bool
+    function: Function,
+    inputs: Sequence[Tensor],
+    exact: Sequence[Tensor],
+    moves: Moves,
+    count: int,
+    *,
+    alone: bool,
 ) -> list[Sequence[Tensor]]:
-    """The errors of every output from rounding, in `count` samples at moved inputs and more.
+    """Samples of the error that rounding gives each output. `exact` has the unrounded outputs.
 
-    One more sample shows float64's own rounding. With `alone`, where every element is a separate
-    row, the errors of each operation come last.
+    `count` samples are at moved inputs. One more sample shows the rounding of float64. With `alone`,
+    where every element is a separate row, `rounding_errors` come last.
     """
-    exact, steps = evaluate(function, inputs), steps_of(function, inputs)
+    steps = steps_of(function, inputs)
     found: list[Sequence[Tensor]] = []
     for number in range(count + 1):
         own = number == count
@@ -65,7 +72,7 @@ def rounding_noise(
         if sample is None:
             return found
         found.append([difference(one, to.double()) for one, to in zip(sample, exact, strict=True)])
-    each = rounding_errors(function, inputs, steps, moves.unit) if alone else None
+    each = rounding_errors(function, inputs, exact, steps, moves.unit) if alone else None
     return found if each is None else [*found, each]
 
 
@@ -90,7 +97,11 @@ def randomly_rounded(
 
 
 def rounding_errors(
-    function: Function, inputs: Sequence[Tensor], steps: Steps, unit: float = EPS32
+    function: Function,
+    inputs: Sequence[Tensor],
+    exact: Sequence[Tensor],
+    steps: Steps,
+    unit: float = EPS32,
 ) -> list[Tensor] | None:
     """The error of every element of `function(*inputs)` from its rounding operations.
 
@@ -98,7 +109,6 @@ def rounding_errors(
     few random samples the effects on one of many elements may cancel each time. Returns None if the
     function takes other steps, or has more than MOST_OPERATIONS roundings.
     """
-    exact = evaluate(function, inputs)
     squares = [torch.zeros_like(one, dtype=torch.float64) for one in exact]
     for number in range(MOST_OPERATIONS):
         with _Rounding(0, unit, steps, only=number) as mode:
@@ -131,31 +141,24 @@ class _Rounding(Mode):
         # Floats made of whole numbers alone, such as positions, which fp32 computes exactly.
         self._exact: Any = WeakTensorKeyDictionary()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = str(func).removeprefix("aten.").partition(".")[0].removesuffix("_")
+    def operation(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        name = str(function).removeprefix("aten.").partition(".")[0].removesuffix("_")
         given = tree_leaves((args, kwargs))
         exact = all(leaf in self._exact for leaf in given if _is_floating(leaf))
+        in_place = function._schema.is_mutable
         usual = USUAL_FORMS.get(name)
         if usual is not None and not exact and "out" not in kwargs:
             with self:
                 result = usual(*args, **kwargs)
-                return args[0].copy_(result) if func._schema.is_mutable else result
-        result = func(*args, **kwargs)
-        made = tree_leaves(result)
-        if func._schema.is_mutable and not exact:
+                return args[0].copy_(result) if in_place else result
+        result = function(*args, **kwargs)
+        if in_place and not exact:
             # The result may be a part of another tensor.
             self._exact.clear()
         jumps, rounds = name in _FLOAT_STEPS, name in _ROUNDING
         if jumps or any(map(_is_floating, given)):
-            result = tree_map(lambda leaf: self._kept(leaf, jumps), result)
-        for leaf in filter(_is_floating, made):
+            result = tree_map(lambda leaf: self._kept(leaf, jumps, in_place), result)
+        for leaf in filter(_is_floating, tree_leaves(result)):
             if exact and (not (rounds or jumps) or _is_whole(leaf)):
                 self._exact[leaf] = True
             elif rounds:
@@ -164,7 +167,7 @@ class _Rounding(Mode):
                 self.count += 1
         return result
 
-    def _kept(self, leaf: Any, jumps: bool) -> Any:
+    def _kept(self, leaf: Any, jumps: bool, in_place: bool) -> Any:
         """A leaf of an operation's result, as it is without rounding if it is that of a step."""
         if not jumps and _is_floating(leaf):
             return leaf
@@ -178,7 +181,7 @@ class _Rounding(Mode):
         if not isinstance(kept, Tensor) or kept.shape != leaf.shape or kept.dtype != leaf.dtype:
             self.lost = True
             return leaf
-        return leaf.copy_(kept)
+        return leaf.copy_(kept) if in_place else kept.clone()
 
     def _factor(self, tensor: Tensor) -> Tensor:
         generator = self._generators.get(tensor.device)

@@ -178,7 +178,7 @@ def _expectations(
     )
     moved = [*samples, *_with_rounded_scalars(task, cell, inputs)] if users else []
     alone = any(map(task.traits.alone, range(len(exact)))) if users else False
-    noise = rounding_noise(task.oracle, inputs, moves, count, alone=alone) if users else []
+    noise = rounding_noise(task.oracle, inputs, exact, moves, count, alone=alone) if users else []
     single = evaluate(
         task.eager, [tensor.float() if tensor.is_floating_point() else tensor for tensor in inputs]
     )

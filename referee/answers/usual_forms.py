@@ -1,11 +1,11 @@
 """The forms in which kernels compute operations that PyTorch has in one piece.
 
-Triton's language has no tanh, expm1 or log1p. Kernels compute these from numbers near one, which they
-round, and the difference keeps that error: tanh(x) is 2 sigmoid(2x) - 1. A softmax may be
-exp(x - logsumexp(x)). Rounding the result of the one piece does not show it (`random_rounding.py`).
+Triton's language has no tanh, expm1 or log1p. Kernels compute them from a rounded number near one,
+and the difference keeps that error: tanh(x) is 2 sigmoid(2x) - 1. A softmax may be
+exp(x - logsumexp(x)). Rounding the final result alone does not show this error
+(`random_rounding.py`).
 
-Sources: PyTorch's
-documentation of each operation; its decompositions for the gradients.
+Sources: PyTorch's documentation of each operation, and its decompositions.
 """
 
 from __future__ import annotations

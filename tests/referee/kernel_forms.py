@@ -33,10 +33,6 @@ def _log(x: Tensor) -> Tensor:
     return torch.log2(x) * _LN_2
 
 
-def _sigmoid(x: Tensor) -> Tensor:
-    return torch.reciprocal(1.0 + _exp(-x))
-
-
 def _sum(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     dims = list(dim or range(x.dim()))
     return torch.sum(x.flip(dims), dims, keepdim)
@@ -70,10 +66,6 @@ def _logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
     return found if keepdim else found.squeeze(list(dim))
 
 
-def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    return x - _logsumexp(x, [dim], True)
-
-
 _DECOMPOSED = "native_layer_norm native_group_norm silu_backward sigmoid_backward"
 
 _FORMS: dict[str, Callable[..., Any]] = {
@@ -85,15 +77,12 @@ _FORMS: dict[str, Callable[..., Any]] = {
     },
     "exp": _exp,
     "log": _log,
-    "sigmoid": _sigmoid,
-    "silu": lambda x: x * _sigmoid(x),
     "rsqrt": lambda x: torch.reciprocal(torch.sqrt(x)),
     "mean": lambda x, dim=None, keepdim=False, dtype=None: _mean(x, dim, keepdim),
     "var_mean": _var_mean,
     "var": lambda *args, **named: _var_mean(*args, **named)[0],
     "std": lambda *args, **named: torch.sqrt(_var_mean(*args, **named)[0]),
     "_softmax": _softmax,
-    "_log_softmax": _log_softmax,
     "logsumexp": _logsumexp,
 }
 

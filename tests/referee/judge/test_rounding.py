@@ -85,7 +85,7 @@ def test_a_step_keeps_its_result(function: Callable[[Tensor], Tensor]) -> None:
 def test_a_function_with_other_steps_has_no_sample() -> None:
     x = torch.rand(4, 8, dtype=torch.float64)
     assert randomly_rounded(lambda x: torch.floor(x), [x], (), 0) is None
-    assert rounding_errors(lambda x: torch.floor(x) * 2.0, [x], ()) is None
+    assert rounding_errors(lambda x: torch.floor(x) * 2.0, [x], [x], ()) is None
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_errors_of_an_element_do_not_cancel() -> None:
     """In random samples, the two equal errors of an element cancel in half of the cases."""
     x = torch.full((1000,), 0.3, dtype=torch.float64)
     steps = steps_of(lambda x: x * 3.0 * 3.0, [x])
-    found = rounding_errors(lambda x: x * 3.0 * 3.0, [x], steps)
+    found = rounding_errors(lambda x: x * 3.0 * 3.0, [x], [x * 3.0 * 3.0], steps)
     assert found is not None
     size = float((x * 9.0)[0]) * 2.0**-24
     assert torch.allclose(found[0], torch.full_like(x, 2.0**0.5 * size), rtol=1e-6)
