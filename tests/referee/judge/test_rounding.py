@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from referee.answers.random_rounding import randomly_rounded, rounding_errors, steps_of
+from referee.answers.moves import Moves
+from referee.answers.random_rounding import (
+    randomly_rounded,
+    rounding_errors,
+    rounding_noise,
+    steps_of,
+)
 from referee.ops.shipped import shipped
 from referee.ops.task import Task
 from referee.reference.asked import Asked
@@ -115,3 +121,13 @@ def test_the_errors_of_an_element_do_not_cancel() -> None:
     assert found is not None
     size = float((x * 9.0)[0]) * 2.0**-24
     assert torch.allclose(found[0], torch.full_like(x, 2.0**0.5 * size), rtol=1e-6)
+
+
+def test_every_element_has_the_errors_of_all_operations() -> None:
+    """Where each element is a row, a few random samples are too small for some of many."""
+    x = torch.full((1000,), 0.3, dtype=torch.float64)
+    exact = (x * 9.0,)
+    moves = Moves((), centred=False, paired=True)
+    found = rounding_noise(lambda x: x * 3.0 * 3.0, [x], exact, moves, 4, alone=True)
+    least = torch.stack([errors[0] for errors in found]).amax(0).min()
+    assert float(least) > 1.4 * float(exact[0][0]) * 2.0**-24
